@@ -7,6 +7,7 @@ use warpwright_engine::{Decoder, Model, Options, Sampling, StopStrings, TokenCho
 
 use crate::adapter::AdapterArgs;
 use crate::failure::Failure;
+use crate::grammar::GrammarArgs;
 use crate::options::{Launch, Place, decoder};
 use crate::sampling::{self, SamplingArgs};
 use crate::speculative::{SpeculativeArgs, Writer, for_draft};
@@ -27,6 +28,8 @@ pub(crate) struct GenerateArgs {
     sampling: SamplingArgs,
     #[command(flatten)]
     speculative: SpeculativeArgs,
+    #[command(flatten)]
+    pub(crate) grammar: GrammarArgs,
 }
 
 /// How tokens are chosen where the command line says nothing.
@@ -56,6 +59,11 @@ impl GenerateArgs {
     /// The model, with its adapter.
     pub(crate) fn open(&self) -> Result<Model, Failure> {
         self.speculative.check()?;
+        if let (Some(option), 1..) = (self.grammar.given(), self.speculative.most()) {
+            return Err(Failure::Input(format!(
+                "{option} makes tokens one by one, and guesses are verified several at a time: leave --lookup and --draft out"
+            )));
+        }
         self.adapter.open(&self.place.model)
     }
 
@@ -77,6 +85,19 @@ impl GenerateArgs {
         };
         sampling.check(model.outline.config.vocab)?;
         Ok(sampling)
+    }
+
+    /// A grammar makes one token a launch, and takes several in where it leaves no choice.
+    fn options(&self, sampling: &Sampling, room: &Room) -> Options {
+        let options = Options::new(room.ctx, self.launch.into());
+        let short = room.prompt < LONG_PROMPT;
+        let chunk = if short { 0 } else { options.chunk };
+        if self.grammar.given().is_some() {
+            let choice = TokenChoice::Within { logprobs: sampling.logprobs };
+            return Options { choice, chunk, tokens_per_launch: 1, ..options };
+        }
+        let prefill_batch = if short { 1 } else { options.prefill_batch };
+        Options { choice: sampling::choice(sampling), prefill_batch, chunk, ..options }
     }
 
     /// Loads the model, and a draft model if there is one. Everything that decides which token comes next is in here.
@@ -107,13 +128,6 @@ impl GenerateArgs {
             Ok::<_, Failure>((draft, load(draft, options, &for_draft(sampling, draft))?))
         });
         Ok(Writer { decoder, speculation: self.speculative.speculation(model, draft.transpose()?) })
-    }
-
-    fn options(&self, sampling: &Sampling, room: &Room) -> Options {
-        let options = Options::new(room.ctx, self.launch.into());
-        let (prefill_batch, chunk) =
-            if room.prompt < LONG_PROMPT { (1, 0) } else { (options.prefill_batch, options.chunk) };
-        Options { choice: sampling::choice(sampling), prefill_batch, chunk, ..options }
     }
 
     /// Those of a draft model: it makes a few tokens at a time.

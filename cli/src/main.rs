@@ -6,6 +6,7 @@ mod device;
 mod emulation;
 mod failure;
 mod generate;
+mod grammar;
 mod interrupt;
 mod limited;
 mod options;

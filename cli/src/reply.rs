@@ -127,6 +127,7 @@ pub(crate) fn why(ending: &Ending, words: Option<&Tokenizer>) -> String {
         Ending::StopString(stop) => format!("stop string {stop:?}"),
         Ending::Limit => "limit of -n".to_owned(),
         Ending::ContextFull => "context full".to_owned(),
+        Ending::Grammar => "end of the grammar".to_owned(),
         Ending::Interrupted => "interrupted".to_owned(),
     }
 }
@@ -141,6 +142,7 @@ pub(crate) fn end(ending: &Ending, words: Option<&Tokenizer>) -> Value {
         Ending::StopString(stop) => json!({ "reason": "stop_string", "string": stop }),
         Ending::Limit => json!({ "reason": "limit" }),
         Ending::ContextFull => json!({ "reason": "context_full" }),
+        Ending::Grammar => json!({ "reason": "grammar" }),
         Ending::Interrupted => json!({ "reason": "interrupted" }),
     }
 }

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use warpwright_engine::{
-    Decoder, DraftModel, Generation, Model, PromptLookup, Sampling, Speculation, Tokenizer, same_vocabulary,
+    Decoder, DraftModel, Generation, Matcher, Model, PromptLookup, Sampling, Speculation, Tokenizer,
+    same_vocabulary,
 };
 
 use crate::failure::Failure;
@@ -85,8 +86,17 @@ pub(crate) fn for_draft(sampling: &Sampling, draft: &Model) -> Sampling {
 }
 
 impl Writer {
-    /// The tokens after `have`, which are all that the decoder has: `limit` of them at most.
-    pub(crate) fn tokens(&mut self, have: &[u32], limit: u32) -> Result<Generation<'_>, Failure> {
+    /// The tokens after `have`, which are all that the decoder has: `limit` of them at most, within a grammar if there is
+    /// one. There are no guesses within a grammar.
+    pub(crate) fn tokens<'a>(
+        &'a mut self,
+        have: &[u32],
+        limit: u32,
+        matcher: Option<&'a mut Matcher>,
+    ) -> Result<Generation<'a>, Failure> {
+        if let Some(matcher) = matcher {
+            return Ok(self.decoder.decode_within(limit, matcher)?);
+        }
         Ok(match &mut self.speculation {
             None => self.decoder.decode(limit)?,
             Some(speculation) => self.decoder.decode_speculative(have, limit, speculation)?,

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::grammar;
+
 /// When tokens came, by the program's clock. Those of one launch come together.
 pub(crate) struct Times {
     /// When the prompt was given to the decoder.
@@ -68,14 +70,15 @@ impl Times {
         format!("{} tokens, {rate}, first token {first:.2} s after the start", self.count)
     }
 
-    /// As numbers.
-    pub(crate) fn figures(&self) -> Figures {
+    /// As numbers, with those of a grammar.
+    pub(crate) fn figures(&self, grammar: Option<grammar::Figures>) -> Figures {
         let rate = self.rate();
         Figures {
             prompt_given_s: self.begin.as_secs_f64(),
             first_token_s: (self.count > 0).then_some(self.first.at.as_secs_f64()),
             tokens_per_s: rate.map(|(rate, _)| rate),
             rate_is_after: rate.map(|(_, made)| made),
+            grammar,
         }
     }
 }
@@ -88,6 +91,8 @@ pub(crate) struct Figures {
     tokens_per_s: Option<f64>,
     /// The rate is of the tokens after so many; after 0, the prompt is in it.
     rate_is_after: Option<u32>,
+    #[serde(flatten)]
+    grammar: Option<grammar::Figures>,
 }
 
 #[cfg(test)]

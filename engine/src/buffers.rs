@@ -10,6 +10,7 @@ use crate::Error;
 use crate::decode::options::{Options, verified_at_once};
 use crate::model::config::Config;
 use crate::model::outline::Outline;
+use crate::sampling::allowed::Allowed;
 use crate::sampling::device::{Room, Rows, Sampler, Scratch};
 use crate::sampling::options::TokenChoice;
 use crate::signed;
@@ -66,6 +67,8 @@ pub(crate) struct Buffers {
     pub(crate) token: Buffer<u32>,
     /// Where tokens are sampled. Then the prompt has the chosen tokens, too, each at its position.
     pub(crate) sampler: Option<Sampler>,
+    /// Where they are sampled within a grammar.
+    pub(crate) allowed: Option<Allowed>,
     /// `[1]`: the row of the state
     rows: Buffer<u32>,
     /// Where drafts are verified.
@@ -100,7 +103,7 @@ impl Buffers {
         options: Options,
         overlap: bool,
     ) -> Result<Buffers, Error> {
-        let (c, ctx) = (&outline.config, options.ctx);
+        let (c, ctx, choice) = (&outline.config, options.ctx, options.choice);
         let splits = splits(ctx);
         let floats = |name: &str, len: u32| Buffer::uninit(context, len as usize).map(|b| b.labelled(name));
         let caches = |name: &str| -> Result<Vec<Buffer<f16>>, Error> {
@@ -139,7 +142,8 @@ impl Buffers {
             value: Buffer::uninit(context, argmax_blocks)?.labelled("argmax.value"),
             index: Buffer::uninit(context, argmax_blocks)?.labelled("argmax.index"),
             token: Buffer::zeroed(context, 1)?.labelled("token"),
-            sampler: sampler(context, c.vocab, ctx, options.choice, overlap)?,
+            sampler: sampler(context, c.vocab, ctx, choice, overlap)?,
+            allowed: allowed(context, c.vocab, choice, overlap)?,
             rows: Buffer::zeroed(context, 1)?.labelled("rows"),
             drafts: DraftBuffers::new(context, c.vocab, options)?,
         })
@@ -148,9 +152,21 @@ impl Buffers {
     /// Samples a token by its logits, where tokens are sampled, and steps the state. Gives whether it did.
     pub(crate) fn sample(&self, queue: &mut impl Queue) -> Result<bool, warpwright_driver::Error> {
         let Some(sampler) = &self.sampler else { return Ok(false) };
-        let Buffers { logits, rows, state, prompt, stop, out, .. } = self;
-        sampler.run(queue, Rows { logits, rows, count: 1, state, tokens: prompt, stop, out })?;
+        sampler.run(queue, self.row())?;
         Ok(true)
+    }
+
+    /// Samples a token by its logits, of those that are allowed, and steps the state.
+    pub(crate) fn choose(&self, queue: &mut impl Queue) -> Result<(), warpwright_driver::Error> {
+        if let (Some(allowed), Some(sampler)) = (&self.allowed, &self.sampler) {
+            allowed.run(queue, self.row(), sampler.rows(self.row()))?;
+        }
+        self.sample(queue).map(drop)
+    }
+
+    fn row(&self) -> Rows<'_> {
+        let Buffers { logits, rows, state, prompt, stop, out, .. } = self;
+        Rows { logits, rows, count: 1, state, tokens: prompt, stop, out }
     }
 
     /// Samples the token after each draft by its logits, where tokens are sampled.
@@ -177,7 +193,8 @@ impl DraftBuffers {
             return Ok(None);
         }
         let sampling = match options.choice {
-            TokenChoice::Greedy => None,
+            // What is within a grammar verifies none.
+            TokenChoice::Greedy | TokenChoice::Within { .. } => None,
             TokenChoice::Sampled { .. } => Some((
                 signed::load(context, SampleAdjust { overlap: false })?,
                 Scratch::new(context, vocab, MAX_BATCH)?,
@@ -200,8 +217,18 @@ fn sampler(
     choice: TokenChoice,
     overlap: bool,
 ) -> Result<Option<Sampler>, Error> {
-    let TokenChoice::Sampled { logprobs } = choice else { return Ok(None) };
+    let Some(logprobs) = choice.logprobs() else { return Ok(None) };
     Ok(Some(Sampler::new(context, Room { vocab, capacity: 1, sequences: 1, ctx, logprobs, overlap })?))
+}
+
+fn allowed(
+    context: &Context,
+    vocab: u32,
+    choice: TokenChoice,
+    overlap: bool,
+) -> Result<Option<Allowed>, Error> {
+    let TokenChoice::Within { .. } = choice else { return Ok(None) };
+    Ok(Some(Allowed::new(context, vocab, overlap)?))
 }
 
 fn splits(ctx: u32) -> u32 {

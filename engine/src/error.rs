@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::adapter::fault as adapter_fault;
 use crate::chunked::LEAST;
 use crate::decode::needs::Needs;
+use crate::grammar::fault as grammar_fault;
 use crate::merge::fault as merge_fault;
 use crate::model::folder::folder_fault;
 use crate::model::problem::Problem;
@@ -150,6 +151,18 @@ pub enum Error {
     BiasTwice { token: u32 },
     #[error("tokens are chosen greedily here; to sample them, make it with TokenChoice::Sampled")]
     NotSampled,
+    #[error("the {what} cannot be used: {fault}")]
+    Grammar { what: &'static str, fault: Box<grammar_fault::Fault> },
+    #[error("the grammar cannot be followed after {tokens} tokens: {problem}")]
+    WithinGrammar { tokens: u32, problem: String },
+    #[error(
+        "the grammar is for a vocabulary of {grammar} tokens, the model has {model}; compile it with the model's own"
+    )]
+    OtherVocabulary { grammar: u32, model: u32 },
+    #[error("this decoder follows no grammar; to let it follow one, make it with TokenChoice::Within")]
+    NotWithin,
+    #[error("a batch follows no grammar; TokenChoice::Within is for a decoder of one sequence")]
+    WithinBatch,
     #[error("the kernels record no timestamps; choose a tuning that profiles")]
     NoTimes,
     #[error(
@@ -157,6 +170,10 @@ pub enum Error {
          speculation"
     )]
     NoDrafts { path: Path },
+    #[error(
+        "tokens within a grammar are made one by one, and drafts are verified several at a time; ask for one of both"
+    )]
+    DraftsWithin,
     #[error("the decoder was made to verify no drafts; make it with Options::drafts from 1 to 7")]
     NotSpeculative,
     #[error("the drafter was given {given} tokens, and the decoder has {tokens}; give all that it has")]
@@ -241,6 +258,7 @@ debug_is_display!(
     adapter_fault::Fault,
     fault::Fault,
     folder_fault::Fault,
+    grammar_fault::Fault,
     merge_fault::Fault,
     vocabulary_fault::Fault
 );

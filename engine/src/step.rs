@@ -15,4 +15,8 @@ pub enum StepKind {
     /// Chooses the token after each of so many given tokens: 2, 4 or 8, as far as the decoder was made for
     /// [drafts](field@crate::Options::drafts).
     Verify(u32),
+    /// Computes the logits after a token and chooses none: the first half of a step within a grammar.
+    Logits,
+    /// Chooses a token by the logits, of those that are allowed: the second half.
+    Choose,
 }

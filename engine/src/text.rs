@@ -55,6 +55,8 @@ pub enum Ending {
     Limit,
     /// There is no room for another position.
     ContextFull,
+    /// The text is whole, and the grammar allows nothing more.
+    Grammar,
     /// Whoever read it wanted no more.
     Interrupted,
 }
@@ -138,7 +140,11 @@ impl<'a> TextStream<'a> {
                 return Ok(Ending::Interrupted);
             }
         }
-        Ok(if tokens.end() == End::ContextFull { Ending::ContextFull } else { Ending::Limit })
+        Ok(match tokens.end() {
+            End::ContextFull => Ending::ContextFull,
+            End::Grammar => Ending::Grammar,
+            End::Text | End::Limit => Ending::Limit,
+        })
     }
 
     /// What is left of the tokens, all of which have come.

@@ -11,7 +11,7 @@ use crate::pipeline::{
     PlaceDrafts, Plan, Project, ProjectOutput, Qkv, QkvOutput, SplitPrompt, WithLora,
 };
 use crate::prompt::{ChunkItems, PromptAttention, PromptAttentionWgmma, RotateTokens};
-use crate::sample::{SampleAdjust, SampleGather, SampleToken};
+use crate::sample::{AllowTokens, SampleAdjust, SampleGather, SampleToken};
 use crate::simple::attention::{Attention, AttentionCombine};
 use crate::train::adamw::AdamWUpdate;
 use crate::train::attention::{DocumentAttention, KeyGradients, QueryGradients, SumGroups};
@@ -230,6 +230,7 @@ impl List {
     }
 
     fn sample(&mut self) {
+        self.add([true, false].map(|overlap| AllowTokens { overlap }));
         self.add([true, false].map(|overlap| SampleAdjust { overlap }));
         self.add([true, false].map(|overlap| SampleGather { overlap }));
         self.add([true, false].map(|overlap| SampleToken { overlap }));

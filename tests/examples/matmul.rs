@@ -179,7 +179,8 @@ impl<'a> Product<'a> {
             for form in lists["form"].split(',') {
                 for overlap in lists["overlap"].split(',') {
                     let matmul = self.matmul(width, form, overlap)?;
-                    let splits = numbers(&lists["split"])?.into_iter().map(|split| Matmul { split, ..matmul });
+                    let splits =
+                        numbers(&lists["split"])?.into_iter().map(|split| Matmul { split, ..matmul });
                     let tails = numbers(&lists["tail"])?.into_iter().filter(|&tail| tail > 0 && tail < width);
                     let tails = tails.map(|tail| Matmul { tail, ..matmul });
                     kernels.extend(splits.chain(tails).map(Timed::Wgmma));

@@ -2,12 +2,13 @@
 
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::time::Instant;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use warpwright_driver::Context;
-use warpwright_engine::{Decoder, Ending, Model, TextStream, Tokenizer};
+use warpwright_engine::{Decoder, Ending, Grammar, Matcher, Model, TextStream, Tokenizer};
 
 use crate::failure::Failure;
 use crate::generate::{GenerateArgs, Room, Unsaid};
@@ -18,7 +19,7 @@ use crate::speculative::Writer;
 use crate::template::{Message, Template, TemplateArgs};
 use crate::terminal::say;
 use crate::times::Times;
-use crate::{adapter, device, interrupt};
+use crate::{adapter, device, grammar, interrupt};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -86,11 +87,14 @@ impl Args {
     }
 }
 
+/// The tokenizer, if it is needed.
+type Words = Option<Arc<Tokenizer>>;
+
 /// A prompt, as it is and as tokens.
 struct Asked {
     source: Source,
     tokens: Vec<u32>,
-    words: Option<Tokenizer>,
+    words: Words,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -104,38 +108,47 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (words, context) = (words?, context?);
     let device = start.elapsed() - file;
     let asked = Asked::new(args, &model, source, words)?;
-    let (room, words) = (asked.room(args, &model), asked.words.as_ref());
+    let mut matcher = asked.grammar(args, &model)?.as_ref().map(Grammar::matcher);
+    let (room, words) = (asked.room(args, &model), asked.words.as_deref());
     let mut writer = args.generate.writer(&context, &model, &sampling, &room, words)?;
     let mut times = Times::from(start.elapsed());
     // Before anything is printed, as the bar would be drawn over it.
     prefill(&mut writer.decoder, &asked.tokens)?;
     let stream = TextStream::new(words, &model.outline.stop, &stops);
-    let reply = print(args, &asked, &mut writer, stream, |made| times.token(start.elapsed(), made))?;
+    let matched = matcher.as_mut();
+    let reply =
+        print(args, &asked, &mut writer, (stream, matched), |made| times.token(start.elapsed(), made))?;
     if let Some(form) = args.json {
-        object(form, &asked, &reply, &times, writer.figures())?;
+        object(form, &asked, &reply, &times, (writer.figures(), matcher.as_mut()))?;
     } else if !args.quiet {
         adapter::line(&model.outline).into_iter().for_each(say);
-        let why = why(&reply.1, words);
+        let why = whole_why(&reply.1, &asked, matcher.as_mut());
         let (times, guesses) = (times.summary(), writer.summary());
         say(format!("{times}{guesses}, {why}, {}", context.device().name()));
         let [file, device] = [file, device].map(|time| time.as_secs_f64());
         let loading = writer.decoder.loading();
         say(format!("opened the file in {file:.3} s and the device in {device:.3} s; {loading}"));
+        matcher.iter().for_each(|matcher| say(grammar::line(matcher.costs())));
     }
     interrupt::check()
 }
 
 impl Asked {
-    fn new(args: &Args, model: &Model, source: Source, words: Option<Tokenizer>) -> Result<Asked, Failure> {
+    fn new(args: &Args, model: &Model, source: Source, words: Words) -> Result<Asked, Failure> {
         let tokens = match (&source, &words) {
             (Source::Text(text), Some(words)) if args.chat => {
                 let system = args.template.system().map(|text| Message::new("system", text));
                 let messages: Vec<Message> = system.into_iter().chain([Message::new("user", text)]).collect();
                 Template::open(&args.template, model)?.tokens(&messages, words)?
             }
-            (source, words) => source.tokens(words.as_ref())?,
+            (source, words) => source.tokens(words.as_deref())?,
         };
         Ok(Asked { source, tokens, words })
+    }
+
+    /// What the reply is to be within.
+    fn grammar(&self, args: &Args, model: &Model) -> Result<Option<Grammar>, Failure> {
+        self.words.as_ref().map_or(Ok(None), |words| args.generate.grammar.compile(model, words))
     }
 
     fn room(&self, args: &Args, model: &Model) -> Room {
@@ -169,14 +182,15 @@ fn print(
     args: &Args,
     asked: &Asked,
     writer: &mut Writer,
-    mut stream: TextStream<'_>,
+    (mut stream, matcher): (TextStream<'_>, Option<&mut Matcher>),
     mut printed: impl FnMut(u32),
 ) -> Result<(Reply, Ending), Failure> {
     let (mut printer, mut reply) = (Printer::new(args.form()), Reply::default());
     printer.text(asked.echo(args))?;
     // Not before the first token, which waits for the whole prompt.
     let mut printing = None;
-    let ending = reply.print(writer.tokens(&asked.tokens, args.n)?, &mut stream, &mut printer, |piece| {
+    let tokens = writer.tokens(&asked.tokens, args.n, matcher)?;
+    let ending = reply.print(tokens, &mut stream, &mut printer, |piece| {
         printing.get_or_insert_with(|| interrupt::Pending::begin("this token"));
         printed(piece.made);
     });
@@ -191,24 +205,36 @@ fn print(
     Ok((reply, ending))
 }
 
+/// Why a reply ended, and whether it is whole within its grammar.
+fn whole_why(ending: &Ending, asked: &Asked, matcher: Option<&mut Matcher>) -> String {
+    let why = why(ending, asked.words.as_deref());
+    let whole = matcher.is_none_or(|matcher| grammar::is_complete(matcher, ending));
+    if whole { why } else { format!("{why}; {}", grammar::INCOMPLETE) }
+}
+
 /// Prints all that is known of the reply as an object.
 fn object(
     form: Json,
     asked: &Asked,
     reply: &(Reply, Ending),
     times: &Times,
-    speculative: Option<Value>,
+    (speculative, matcher): (Option<Value>, Option<&mut Matcher>),
 ) -> Result<(), Failure> {
     let (Reply { tokens, text }, ending) = reply;
+    let costs = matcher.as_ref().and_then(|matcher| grammar::Figures::of(matcher.costs()));
     let mut object = json!({
         "prompt_tokens": asked.tokens,
         "tokens": tokens,
         "text": text,
-        "end": end(ending, asked.words.as_ref()),
-        "times": times.figures(),
+        "end": end(ending, asked.words.as_deref()),
+        "times": times.figures(costs),
     });
     if let Some(figures) = speculative {
         object["speculative"] = figures;
+    }
+    if let Some(matcher) = matcher {
+        let complete = grammar::is_complete(matcher, ending);
+        object["grammar"] = json!({ "complete": complete, "forced_tokens": matcher.costs().forced });
     }
     let text = match form {
         Json::Object => format!("{object:#}\n"),
@@ -218,11 +244,7 @@ fn object(
 }
 
 /// Makes the tokenizer of a large vocabulary while the driver starts: both take their time.
-fn open(
-    args: &Args,
-    source: &Source,
-    model: &Model,
-) -> (Result<Option<Tokenizer>, Failure>, Result<Context, Failure>) {
+fn open(args: &Args, source: &Source, model: &Model) -> (Result<Words, Failure>, Result<Context, Failure>) {
     std::thread::scope(|scope| {
         let words = scope.spawn(|| words(args, source, model));
         let context = device::open(args.generate.place.device);
@@ -231,19 +253,24 @@ fn open(
 }
 
 /// The tokenizer, unless the user wants to see numbers only.
-fn words(args: &Args, source: &Source, model: &Model) -> Result<Option<Tokenizer>, Failure> {
-    let needed = matches!(source, Source::Text(_)) || args.form() != Form::Ids;
-    let words = needed.then(|| model.tokenizer()).transpose().map_err(without_words)?;
+fn words(args: &Args, source: &Source, model: &Model) -> Result<Words, Failure> {
+    let grammar = args.generate.grammar.given();
+    let needed = matches!(source, Source::Text(_)) || args.form() != Form::Ids || grammar.is_some();
+    let words = needed.then(|| model.tokenizer()).transpose();
+    let words = words.map_err(|error| without_words(error, grammar))?;
     words.iter().flat_map(Tokenizer::warnings).for_each(|warning| say(format!("warning: {warning}")));
-    Ok(words)
+    Ok(words.map(Arc::new))
 }
 
 /// What a tokenizer that cannot be made leaves to do.
-fn without_words(error: warpwright_engine::Error) -> Failure {
-    match Failure::from(error) {
-        Failure::Input(sentence) => {
+fn without_words(error: warpwright_engine::Error, grammar: Option<&str>) -> Failure {
+    match (Failure::from(error), grammar) {
+        (Failure::Input(sentence), None) => {
             Failure::Input(format!("{sentence}; token ids need no tokenizer: --prompt-ids 1,2 --print ids"))
         }
-        other => other,
+        (Failure::Input(sentence), Some(option)) => {
+            Failure::Input(format!("{sentence}; {option} needs the text of each token"))
+        }
+        (other, _) => other,
     }
 }

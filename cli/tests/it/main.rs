@@ -8,6 +8,7 @@ mod chat;
 mod emulator;
 mod finetune;
 mod folder;
+mod grammar;
 mod input;
 mod merge;
 mod outputs;

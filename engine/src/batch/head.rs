@@ -18,7 +18,6 @@ use crate::chunked::workspace::{CAPACITY, Nothing, Panels, Scratch};
 use crate::model::config::Config;
 use crate::model::outline::Outline;
 use crate::sampling::device::{Room, Rows as SampledRows, Sampler};
-use crate::sampling::options::TokenChoice;
 use crate::signed;
 
 /// Blocks that choose a token, all rows together, for each multiprocessor.
@@ -271,16 +270,16 @@ fn capacity(options: &BatchOptions) -> u32 {
 
 /// What sampling is made for, if tokens are sampled.
 fn room(c: &Config, options: &BatchOptions) -> Option<Room> {
-    let TokenChoice::Sampled { logprobs } = options.choice else { return None };
+    let logprobs = options.choice.logprobs()?;
     let BatchOptions { sequences, ctx, .. } = *options;
     Some(Room { vocab: c.vocab, capacity: capacity(options), sequences, ctx, logprobs, overlap: false })
 }
 
 /// The tokens of sequences; nothing where tokens are not sampled.
 fn words_of(context: &Context, options: &BatchOptions) -> Result<Buffer<u32>, Error> {
-    let len = match options.choice {
-        TokenChoice::Greedy => 1,
-        TokenChoice::Sampled { .. } => options.sequences as usize * options.ctx as usize,
+    let len = match options.choice.logprobs() {
+        None => 1,
+        Some(_) => options.sequences as usize * options.ctx as usize,
     };
     Ok(Buffer::zeroed(context, len)?.labelled("tokens"))
 }

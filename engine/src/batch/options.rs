@@ -61,6 +61,9 @@ impl BatchOptions {
             ("bucket", self.bucket.unwrap_or(8), 8, MAX_SEQUENCES),
         ];
         self.choice.check()?;
+        if let TokenChoice::Within { .. } = self.choice {
+            return Err(Error::WithinBatch);
+        }
         if let Some(bucket) = self.bucket.filter(|bucket| !bucket.is_power_of_two()) {
             return Err(Error::BatchBucket { bucket });
         }

@@ -100,7 +100,8 @@ impl Cores {
                 let planned = Matmul::planned(&shape, epilogue, rows.order, self.sms);
                 let other = Matmul::new(rows.format, epilogue, rows.order, 64);
                 let has_room = |width: u32| width == 0 || capacity.is_multiple_of(width);
-                let kernel = if [planned.tokens, planned.tail].into_iter().all(has_room) { planned } else { other };
+                let kernel =
+                    if [planned.tokens, planned.tail].into_iter().all(has_room) { planned } else { other };
                 // Measured: 28672 x 4096 by 64 tokens takes 34.0 us, and 36.7 if it overlaps.
                 let overlap = overlap && kernel.form != Form::Tall;
                 Product::Warpgroups(Matmul { overlap, ..kernel })

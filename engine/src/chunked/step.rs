@@ -175,12 +175,7 @@ impl Pass<'_> {
         kernels::norms(kernels.cores, config, rows, self.given.chosen)
     }
 
-    fn norm(
-        &self,
-        queue: &mut impl Queue,
-        gamma: &View<u8>,
-        norm: NormTokens,
-    ) -> Result<(), Error> {
+    fn norm(&self, queue: &mut impl Queue, gamma: &View<u8>, norm: NormTokens) -> Result<(), Error> {
         let (w, c) = (&self.chunked.workspace, &self.chunked.config);
         let second = w.normed2.as_ref().filter(|_| norm.second.is_some()).unwrap_or(&w.nothing.halves);
         let args = NormTokensArgs::<Host> {

@@ -415,19 +415,18 @@ impl Machine {
     fn run(&self, queue: &mut impl Queue, kind: StepKind) -> Result<(), warpwright_driver::Error> {
         let Machine { config, buffers, pass } = self;
         match pass {
+            _ if kind == StepKind::Choose => buffers.choose(queue),
             Pass::Simple { kernels, products } => {
                 forward::SimpleStep { config, kernels, products, buffers }.run(queue, kind)
             }
             Pass::Pipeline { single, weights, adapter, .. } => match kind {
-                StepKind::Decode | StepKind::Prefill => {
-                    single.step(weights, buffers, adapter).run(queue, kind)
-                }
                 StepKind::LogitsBatch | StepKind::PrefillBatch => {
                     self.batched().expect("only a batched pipeline has such steps").run(queue, kind)
                 }
                 StepKind::Verify(tokens) => {
                     self.verifying(tokens).expect("only what verifies has such steps").run(queue, kind)
                 }
+                _ => single.step(weights, buffers, adapter).run(queue, kind),
             },
         }
     }
@@ -451,10 +450,11 @@ impl Machine {
         }
     }
 
-    /// Makes the token after the last one of a chunk of `tokens`, with its logits.
-    pub(crate) fn end_chunk(&self, queue: &mut impl Queue, tokens: u32) -> Result<(), Error> {
+    /// Makes the token after the last one of a chunk of `tokens`, with its logits; or these alone, by the kind of step.
+    pub(crate) fn end_chunk(&self, queue: &mut impl Queue, tokens: u32, kind: StepKind) -> Result<(), Error> {
         if let Pass::Pipeline { weights, adapter, single, chunked: Some(chunked), .. } = &self.pass {
-            single.step(weights, &self.buffers, adapter).end(queue, &chunked.rows(tokens - 1, 1))?;
+            let last = chunked.rows(tokens - 1, 1);
+            single.step(weights, &self.buffers, adapter).end(queue, &last, kind)?;
         }
         Ok(())
     }
@@ -469,7 +469,8 @@ impl Machine {
         let (Pass::Pipeline { chunked: Some(chunked), .. }, Some(step)) = (&self.pass, self.batched()) else {
             return Ok(None);
         };
-        step.end(queue, &chunked.rows(first, step.pipeline.resolved.batch))?;
+        let rows = chunked.rows(first, step.pipeline.resolved.batch);
+        step.end(queue, &rows, StepKind::LogitsBatch)?;
         Ok(Some(step.logits()))
     }
 
@@ -504,12 +505,14 @@ impl Machine {
         Some(step.step(weights, &self.buffers, adapter))
     }
 
-    /// The kinds of steps that the pass supports.
+    /// The kinds of steps that the pass supports, and the buffers have room for.
     fn kinds(&self) -> Vec<StepKind> {
         let verify = [2, 4, 8].into_iter().filter(|tokens| self.verifying(*tokens).is_some());
         let batched = self.batched().map(|_| [StepKind::PrefillBatch, StepKind::LogitsBatch]);
+        let halves = self.buffers.allowed.as_ref().map(|_| [StepKind::Logits, StepKind::Choose]);
+        let more = batched.into_iter().chain(halves).flatten();
         let one = [StepKind::Decode, StepKind::Prefill].into_iter();
-        one.chain(batched.into_iter().flatten()).chain(verify.map(StepKind::Verify)).collect()
+        one.chain(more).chain(verify.map(StepKind::Verify)).collect()
     }
 
     /// This many steps as a graph.

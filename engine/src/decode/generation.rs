@@ -3,8 +3,10 @@
 use crate::Error;
 use crate::decode::decoder::{Decoder, Machine};
 use crate::decode::finite::check_logits;
+use crate::decode::guided::Guide;
 use crate::decode::sequence::{Last, Sequence};
 use crate::decode::verify::Drafted;
+use crate::grammar::matcher::Matcher;
 use crate::sampling::options::Sampling;
 use crate::sampling::probabilities::LogProbabilities;
 use crate::speculative::speculation::Speculation;
@@ -24,6 +26,8 @@ pub struct Generation<'a> {
     read: u32,
     /// Where tokens are guessed.
     drafted: Option<Drafted<'a>>,
+    /// Within a grammar.
+    guide: Option<Guide<'a>>,
 }
 
 /// Why tokens end.
@@ -35,16 +39,24 @@ pub enum End {
     ContextFull,
     /// The limit is reached.
     Limit,
+    /// The grammar allows nothing more.
+    Grammar,
 }
 
 impl Iterator for Generation<'_> {
     type Item = Result<u32, Error>;
 
     fn next(&mut self) -> Option<Result<u32, Error>> {
+        if self.end != End::Text && self.guide.as_ref().is_some_and(Guide::is_over) {
+            (self.end, self.limit) = (End::Grammar, self.read);
+        }
         if self.read == self.limit {
             return None;
         }
-        let token = self.step();
+        let token = match self.guide {
+            Some(_) => self.guided_step(),
+            None => self.step(),
+        };
         let stops = |id| self.decoder.machine.buffers.stop_tokens.contains(id);
         if token.as_ref().is_ok_and(stops) {
             self.end = End::Text;
@@ -71,7 +83,18 @@ impl<'a> Generation<'a> {
         if made > 0 {
             decoder.in_flight.push(&decoder.stream, made)?;
         }
-        Ok(Generation { decoder, first, limit, end, launched: made, made: 0, read: 0, drafted: None })
+        let nobody = Generation {
+            decoder,
+            first,
+            limit,
+            end,
+            launched: made,
+            made: 0,
+            read: 0,
+            drafted: None,
+            guide: None,
+        };
+        Ok(nobody)
     }
 
     /// The same with guesses after the tokens that the decoder has.
@@ -85,11 +108,16 @@ impl<'a> Generation<'a> {
     }
 
     /// The log-probabilities after the token that was yielded last, if the decoder [samples](crate::Sampling) and was asked for
-    /// some.
+    /// some. Within a grammar they are those of the tokens that were allowed, and there are none of one that was forced.
     pub fn log_probabilities(&self) -> Option<LogProbabilities> {
         let position = self.first + self.read.checked_sub(1)?;
-        let sampler = self.decoder.machine.buffers.sampler.as_ref()?;
-        sampler.log_probabilities(0, position, self.decoder.logprobs)
+        let Machine { buffers, .. } = &self.decoder.machine;
+        let best = match (&self.guide, &buffers.allowed) {
+            (Some(guide), _) if !guide.chose() => return None,
+            (Some(_), Some(allowed)) => allowed.best(),
+            _ => self.decoder.logprobs,
+        };
+        buffers.sampler.as_ref()?.log_probabilities(0, position, best)
     }
 
     /// Tokens of the completed launches: those already yielded, those available without waiting, and steps past the
@@ -124,6 +152,16 @@ impl<'a> Generation<'a> {
         Ok(())
     }
 
+    fn guided_step(&mut self) -> Result<u32, Error> {
+        let Generation { decoder, first, limit, read, guide: Some(guide), .. } = self else {
+            return self.step();
+        };
+        let token = guide.next(decoder, *first + *read, *limit - *read)?;
+        *read += 1;
+        self.made = self.made.max(*read + guide.ahead());
+        Ok(token)
+    }
+
     fn step(&mut self) -> Result<u32, Error> {
         if self.read == self.made {
             self.wait()?;
@@ -147,7 +185,10 @@ impl Decoder {
         let Machine { buffers, config, .. } = &self.machine;
         let sampler = buffers.sampler.as_ref().ok_or(Error::NotSampled)?;
         sampling.check(config.vocab)?;
-        sampler.set(&self.stream, 0, sampling)?;
+        let params = sampler.set(&self.stream, 0, sampling)?;
+        if let Some(allowed) = &mut self.machine.buffers.allowed {
+            allowed.set_params(params);
+        }
         self.logprobs = sampling.logprobs;
         Ok(())
     }
@@ -215,6 +256,35 @@ impl Decoder {
             return Err(Error::OtherHistory { given: tokens.len(), tokens: self.sequence.len });
         }
         Ok(self.decode(limit)?.with_drafts(speculation, tokens))
+    }
+
+    /// The same within a grammar, from where the matcher is: each token is one that it allows, greedily or as
+    /// [sampling](Decoder::set_sampling) says. Tokens end where it allows nothing more ([`End::Grammar`]); a token that ends
+    /// texts is given where the text is whole. If the limit or the context ends them, [`Matcher::is_complete`] says whether
+    /// the text is whole. The matcher goes along: it has taken each token that was given, and perhaps some that must follow.
+    ///
+    /// A token is two launches, and the host has a part in it: it finds the tokens that are allowed while the forward pass
+    /// runs.
+    ///
+    /// # Errors
+    /// As [`decode`](Decoder::decode); a decoder not made with [`TokenChoice::Within`](crate::TokenChoice); a grammar for
+    /// another vocabulary.
+    pub fn decode_within<'a>(
+        &'a mut self,
+        limit: u32,
+        matcher: &'a mut Matcher,
+    ) -> Result<Generation<'a>, Error> {
+        let Machine { buffers, config, .. } = &self.machine;
+        let (grammar, model) = (matcher.vocab(), config.vocab);
+        if buffers.allowed.is_none() {
+            return Err(Error::NotWithin);
+        }
+        if grammar != model {
+            return Err(Error::OtherVocabulary { grammar, model });
+        }
+        let first = self.sequence.len.checked_sub(1).ok_or(Error::NoPrompt)?;
+        let generation = Generation::new(self, first, limit, 0)?;
+        Ok(Generation { guide: Some(Guide::new(matcher)), ..generation })
     }
 
     /// The logits after the last of the tokens that the decoder has: `vocab` of them.

@@ -4,6 +4,7 @@ pub(crate) mod cached;
 pub(crate) mod decoder;
 pub(crate) mod finite;
 pub(crate) mod generation;
+pub(crate) mod guided;
 pub(crate) mod in_flight;
 pub(crate) mod loading;
 pub(crate) mod memory;

@@ -12,6 +12,7 @@ use crate::model::outline::Outline;
 use crate::pipeline::Unsupported;
 use crate::pipeline::path::Path;
 use crate::pipeline::resolved::Resolved;
+use crate::sampling::options::TokenChoice;
 
 /// A decoder with these options, if the model can have them.
 pub(super) fn planned<'a>(
@@ -66,6 +67,9 @@ pub(super) fn size(options: Options) -> Option<Size> {
 pub(super) fn check_drafts(options: Options, path: impl FnOnce() -> Path) -> Result<(), Error> {
     if options.drafts() == 0 {
         return Ok(());
+    }
+    if let TokenChoice::Within { .. } = options.choice {
+        return Err(Error::DraftsWithin);
     }
     match path() {
         path @ Path::Simple { .. } => Err(Error::NoDrafts { path }),

@@ -187,6 +187,26 @@ impl Decoder {
     /// # Errors
     /// No tokens, and driver errors.
     pub(crate) fn resume(&mut self) -> Result<u32, Error> {
+        self.place_state()?;
+        let Last::Chunk(tokens) = self.sequence.last else { return Ok(0) };
+        self.machine.end_chunk(&mut &self.stream, tokens, StepKind::Decode)?;
+        Ok(1)
+    }
+
+    /// Launches the logits after the last token, and chooses none.
+    ///
+    /// # Errors
+    /// No tokens, and driver errors.
+    pub(crate) fn launch_logits(&mut self) -> Result<(), Error> {
+        self.place_state()?;
+        match self.sequence.last {
+            Last::Chunk(tokens) => self.machine.end_chunk(&mut &self.stream, tokens, StepKind::Logits),
+            _ => self.launch(StepKind::Logits),
+        }
+    }
+
+    /// Makes sure that the state on the device is at the last token; the next step moves it on.
+    fn place_state(&mut self) -> Result<(), Error> {
         let Sequence { len, last, placed } = self.sequence;
         if !placed {
             let position = len.checked_sub(1).ok_or(Error::NoPrompt)?;
@@ -198,9 +218,7 @@ impl Decoder {
             self.stream.write(&self.machine.buffers.state, &state)?;
         }
         self.sequence.placed = false;
-        let Last::Chunk(tokens) = last else { return Ok(0) };
-        self.machine.end_chunk(&mut &self.stream, tokens)?;
-        Ok(1)
+        Ok(())
     }
 }
 

@@ -76,8 +76,9 @@ impl<'a> PipelineStep<'a> {
             StepKind::Decode | StepKind::LogitsBatch => {
                 self.head(queue, &self.weights.head, &self.vectors().x)
             }
+            StepKind::Logits => self.head_alone(queue, &self.weights.head, &self.vectors().x),
             StepKind::Prefill => self.advance(queue),
-            StepKind::PrefillBatch => Ok(()),
+            StepKind::PrefillBatch | StepKind::Choose => Ok(()),
             StepKind::Verify(_) => {
                 self.head(queue, &self.weights.head, &self.vectors().x)?;
                 self.buffers.sample_drafts(queue, &self.vectors().logits, &self.vectors().state)
@@ -431,23 +432,32 @@ impl<'a> PipelineStep<'a> {
         Some((kernels, lora, LoraTokens { b: lora.b.clone(), u, rank: lora.shape.rank }))
     }
 
-    /// The logits and the argmax token after a row of the residual stream, and the next position: the end of a step
-    /// that other kernels began.
-    pub(crate) fn end(&self, queue: &mut impl Queue, x: &View<f32>) -> Result<(), Error> {
+    /// The logits and the argmax token after a row of the residual stream, and the next position: the end of a step of
+    /// this kind that other kernels began.
+    pub(crate) fn end(&self, queue: &mut impl Queue, x: &View<f32>, kind: StepKind) -> Result<(), Error> {
         self.sequence.set(0);
-        self.head(queue, &self.weights.head, x)
+        match kind {
+            StepKind::Logits => self.head_alone(queue, &self.weights.head, x),
+            _ => self.head(queue, &self.weights.head, x),
+        }
     }
 
     /// The logits and the next token; for a batch of one also the next position.
     fn head(&self, queue: &mut impl Queue, tiles: &View<u8>, x: &View<f32>) -> Result<(), Error> {
+        if self.buffers.sampler.is_none() || self.pipeline.resolved.batch > 1 {
+            return self.lm_head(queue, tiles, x, &self.vectors());
+        }
+        self.head_alone(queue, tiles, x)?;
+        self.buffers.sample(queue).map(drop)
+    }
+
+    /// The logits, where tokens are sampled: the head chooses nothing.
+    fn head_alone(&self, queue: &mut impl Queue, tiles: &View<u8>, x: &View<f32>) -> Result<(), Error> {
         let mut v = self.vectors();
-        let sampler = self.buffers.sampler.as_ref().filter(|_| self.pipeline.resolved.batch == 1);
-        if let Some(sampler) = sampler {
-            // The head chooses nothing.
+        if let Some(sampler) = &self.buffers.sampler {
             v.state = sampler.idle.view();
         }
-        self.lm_head(queue, tiles, x, &v)?;
-        sampler.map_or(Ok(()), |_| self.buffers.sample(queue).map(drop))
+        self.lm_head(queue, tiles, x, &v)
     }
 
     /// The logits and the argmax token; for a batch of one also the next position, unless the state is done.

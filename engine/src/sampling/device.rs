@@ -35,7 +35,7 @@ pub(crate) struct Sampler {
     gather: Kernel<SampleGather>,
     token: Kernel<SampleToken>,
     /// `[sequences, 16]`, `[sequences, 256, 2]`: see `SampleAdjustArgs`
-    params: Buffer<u32>,
+    pub(crate) params: Buffer<u32>,
     bias: Buffer<u32>,
     scratch: Scratch,
     /// `[sequences, ctx, record]`, for the host to read
@@ -134,19 +134,25 @@ impl Sampler {
         })
     }
 
-    /// Lets a sequence be sampled in this way from the next launch on. The options have been checked.
-    pub(crate) fn set(&self, stream: &Stream, sequence: u32, sampling: &Sampling) -> Result<(), Error> {
-        let words =
-            SampleParams { best: sampling.logprobs.min(self.room.logprobs), ..sampling.params() }.words();
+    /// Lets a sequence be sampled in this way from the next launch on. The options have been checked. Gives what the
+    /// device has.
+    pub(crate) fn set(
+        &self,
+        stream: &Stream,
+        sequence: u32,
+        sampling: &Sampling,
+    ) -> Result<SampleParams, Error> {
+        let params = SampleParams { best: sampling.logprobs.min(self.room.logprobs), ..sampling.params() };
+        let words = params.words();
         let first = sequence as usize * words.len();
         stream.write(&self.params.view_range(first..first + words.len()), &words)?;
         let biases: Vec<u32> =
             sampling.logit_bias.iter().flat_map(|(id, bias)| [*id, bias.to_bits()]).collect();
         let first = (sequence * 2 * MAX_BIASES) as usize;
-        match biases.is_empty() {
-            true => Ok(()),
-            false => stream.write(&self.bias.view_range(first..first + biases.len()), &biases),
+        if !biases.is_empty() {
+            stream.write(&self.bias.view_range(first..first + biases.len()), &biases)?;
         }
+        Ok(params)
     }
 
     /// The log-probabilities of the token after a position, if so many were asked for then, and its step has completed.
@@ -188,7 +194,7 @@ impl Sampler {
             z: &scratch.z,
             largest: &scratch.largest,
             histogram: &scratch.histogram,
-            of: self.rows(scratch, rows),
+            of: self.rows_in(scratch, rows),
         };
         queue.launch(adjust, args)?;
         let args = SampleGatherArgs::<Host> {
@@ -199,7 +205,7 @@ impl Sampler {
             mask: &scratch.mask,
             listed: &scratch.listed,
             mass: &scratch.mass,
-            of: self.rows(scratch, rows),
+            of: self.rows_in(scratch, rows),
         };
         queue.launch(&self.gather, args)?;
         let args = SampleTokenArgs::<Host> {
@@ -216,12 +222,18 @@ impl Sampler {
             records: &self.records,
             stops: stop.len() as u32,
             record: self.room.record(),
-            of: self.rows(scratch, rows),
+            of: self.rows_in(scratch, rows),
         };
         queue.launch(&self.token, args)
     }
 
-    fn rows<'a>(&'a self, scratch: &Scratch, rows: Rows<'a>) -> RowsArgs<Host<'a>> {
+    /// What the kernels have in common.
+    pub(crate) fn rows<'a>(&'a self, rows: Rows<'a>) -> RowsArgs<Host<'a>> {
+        self.rows_in(&self.scratch, rows)
+    }
+
+    /// The same with this memory.
+    fn rows_in<'a>(&'a self, scratch: &Scratch, rows: Rows<'a>) -> RowsArgs<Host<'a>> {
         let Room { vocab, sequences, ctx, .. } = self.room;
         RowsArgs {
             rows: rows.rows,

@@ -1,5 +1,6 @@
 //! Sampling: what tokens are drawn by, and the kernels and buffers that draw them. See `warpwright_kernels::sample`.
 
+pub(crate) mod allowed;
 pub(crate) mod defaults;
 pub(crate) mod device;
 pub(crate) mod options;

@@ -16,14 +16,25 @@ pub enum TokenChoice {
         /// Best log-probabilities of a token that there is room for: at most 32.
         logprobs: u32,
     },
+    /// The same for a decoder, and where a [`Matcher`](crate::Matcher) says so, only among the tokens that it allows:
+    /// [`Decoder::decode_within`](crate::Decoder::decode_within). The host takes part in each such token.
+    Within {
+        /// As above.
+        logprobs: u32,
+    },
 }
 
 impl TokenChoice {
     /// Refuses more log-probabilities than there can be.
     pub(crate) fn check(self) -> Result<(), Error> {
+        self.logprobs().map_or(Ok(()), |best| within("logprobs", best.into(), 0.0, MAX_BEST.into()))
+    }
+
+    /// Best log-probabilities that there is room for, where tokens are sampled.
+    pub(crate) fn logprobs(self) -> Option<u32> {
         match self {
-            TokenChoice::Sampled { logprobs } => within("logprobs", logprobs.into(), 0.0, MAX_BEST.into()),
-            TokenChoice::Greedy => Ok(()),
+            TokenChoice::Greedy => None,
+            TokenChoice::Sampled { logprobs } | TokenChoice::Within { logprobs } => Some(logprobs),
         }
     }
 }

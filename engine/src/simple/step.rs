@@ -36,9 +36,9 @@ impl SimpleStep<'_> {
     /// One step.
     pub(crate) fn run(&self, queue: &mut impl Queue, kind: StepKind) -> Result<(), Error> {
         self.blocks(queue)?;
-        if kind == StepKind::Decode {
+        if let StepKind::Decode | StepKind::Logits = kind {
             self.head(queue)?;
-            if self.buffers.sample(queue)? {
+            if kind == StepKind::Logits || self.buffers.sample(queue)? {
                 return Ok(());
             }
             self.argmax(queue)?;

@@ -10,6 +10,7 @@ mod decode;
 mod families;
 mod folder;
 mod gguf;
+mod grammar;
 mod info;
 mod keys;
 mod lora_gguf;

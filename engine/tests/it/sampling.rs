@@ -37,7 +37,7 @@ fn sampled(model: &Model, options: Options, sampling: &Sampling) -> Decoder {
 }
 
 /// Biased and penalized logits after these tokens.
-fn adjusted(logits: &[f32], sampling: &Sampling, tokens: &[u32]) -> Vec<f32> {
+pub(crate) fn adjusted(logits: &[f32], sampling: &Sampling, tokens: &[u32]) -> Vec<f32> {
     let latest = &tokens[tokens.len().saturating_sub(sampling.penalty_window as usize)..];
     let biases: Vec<_> = sampling.logit_bias.iter().map(|(token, bias)| [*token, bias.to_bits()]).collect();
     reference::adjusted(logits, &sampling.params(), latest, &biases)

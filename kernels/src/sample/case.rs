@@ -10,6 +10,7 @@ use ptx_gen::*;
 
 /// The cases of one batch of rows.
 pub(super) struct Stage {
+    pub(super) allow: Case,
     pub(super) adjust: Case,
     pub(super) gather: Case,
     pub(super) choose: Case,
@@ -120,6 +121,7 @@ fn stage(seed: u64, vocab: u32, rows: &[RowCase]) -> Stage {
         ints(count * BINS + 1),
     ];
     adjust.extend(of.clone());
+    let allow = allow(seed, sequences * words(vocab), &adjust);
     let [_, _, tokens, _, z, largest, histogram] = after(&SampleAdjust { overlap: true }, &adjust);
     let mut gather = vec![z.clone(), state.clone(), largest.clone(), histogram.clone()];
     gather.extend([
@@ -135,7 +137,20 @@ fn stage(seed: u64, vocab: u32, rows: &[RowCase]) -> Stage {
         vec![z, largest, mask, listed, mass, histogram, state, tokens, CpuArg::U32(STOPS.into())];
     choose.extend([ints(places), ints(places * record), CpuArg::scalar(2u32), CpuArg::scalar(record)]);
     choose.extend(of);
-    Stage { adjust: case(adjust), gather: case(gather), choose: case(choose) }
+    Stage { allow: case(allow), adjust: case(adjust), gather: case(gather), choose: case(choose) }
+}
+
+/// For the logits and rows of these arguments, tokens that are allowed: none of a word, all, some. Logits at the edges.
+fn allow(seed: u64, words: u32, adjust: &[CpuArg]) -> Vec<CpuArg> {
+    let mut random = Random(!seed);
+    let word = |i: u32| [random.bits() as u32, 0, u32::MAX][i as usize % 3];
+    let allowed = CpuArg::U32((0..words).map(word).collect());
+    let mut logits = adjust[0].clone();
+    if let CpuArg::F32(logits) = &mut logits {
+        let edges = [-1e30, f32::MAX, f32::NEG_INFINITY, f32::MIN];
+        logits.iter_mut().step_by(41).zip(edges).for_each(|(logit, edge)| *logit = edge);
+    }
+    [&[logits, adjust[1].clone(), allowed][..], &adjust[7..]].concat()
 }
 
 /// The first arguments after a kernel's reference has run.

@@ -6,6 +6,8 @@
 //! token ~ exp(z / temperature) over what is kept  SampleToken:  the choice, and the step of the state
 //! ```
 //!
+//! Where a grammar says which tokens may come, [`AllowTokens`] lowers the logits of all others before.
+//!
 //! The order of the filters and what each means is llama.cpp's. Each works on what those before it left.
 //!
 //! *Exact sums.* A token's mass is a function of a few `f32` operations, each correctly rounded, and an integer
@@ -25,6 +27,7 @@
 //! sequence has its own. The random word is Philox of seed and position ([`philox`](crate::train::philox)).
 
 mod adjust;
+mod allow;
 mod block;
 mod case;
 mod choose;
@@ -37,6 +40,7 @@ mod select;
 pub mod weight;
 
 pub use adjust::{SampleAdjust, SampleAdjustArgs};
+pub use allow::{AllowTokens, AllowTokensArgs};
 pub use choose::{SampleToken, SampleTokenArgs};
 pub use gather::{SampleGather, SampleGatherArgs};
 pub use params::SampleParams;

@@ -1,9 +1,10 @@
 //! Sampling: the reference, which the kernels equal bit for bit, against float64, and its draws against chance.
 
+use ptx_gen::{AnyKernel, CpuArg};
 use warpwright_kernels::Random;
-use warpwright_kernels::sample::SampleParams;
 use warpwright_kernels::sample::reference::{Support, adjusted, choose, draw, support};
 use warpwright_kernels::sample::weight::scale;
+use warpwright_kernels::sample::{AllowTokens, SampleParams};
 use warpwright_kernels::train::philox::philox4x32;
 
 /// Parameters as a user gives them.
@@ -231,4 +232,54 @@ fn logits_that_are_not_finite_give_no_token() {
         assert_eq!(choose(&[0.0, bad, 1.0], &SampleParams::OFF, 0), None);
     }
     assert_eq!(choose(&[0.5, 2.0, 2.0, -1.0], &SampleParams::GREEDY, 9), Some(1));
+}
+
+/// These logits when only some tokens are allowed: a bit for each.
+fn allowed(logits: &[f32], bits: Vec<u32>) -> Vec<f32> {
+    let vocab = logits.len() as u32;
+    let mut args = vec![
+        CpuArg::F32(logits.to_vec()),
+        CpuArg::U32(vec![0; 8]),
+        CpuArg::U32(bits),
+        CpuArg::U32(vec![0]),
+        CpuArg::U32(SampleParams::OFF.words().to_vec()),
+    ];
+    args.extend([vocab, 1, 1, 1, 1, 1].map(CpuArg::scalar));
+    AllowTokens { overlap: false }.reference_on(&mut args).unwrap();
+    let CpuArg::F32(logits) = args.swap_remove(0) else { panic!("logits are numbers") };
+    logits
+}
+
+#[test]
+fn no_other_token_is_chosen_than_those_that_are_allowed() {
+    let mut random = Random(11);
+    for trial in 0..400 {
+        let scale_of = [1.0, 1e4, 1e20, 3e35][trial % 4];
+        let logits: Vec<f32> = (0..70).map(|_| random.unit() * scale_of).collect();
+        let sure = random.below(70);
+        let mut bits: Vec<u32> = (0..3).map(|_| (random.bits() & random.bits()) as u32).collect();
+        bits[sure as usize / 32] |= 1 << (sure % 32);
+        let extreme = |random: &mut Random, [a, b]: [f32; 2]| if random.below(2) == 0 { a } else { b };
+        let params = SampleParams {
+            repeat: extreme(&mut random, [0.01, 100.0]),
+            presence: extreme(&mut random, [-100.0, 100.0]),
+            frequency: extreme(&mut random, [-100.0, 100.0]),
+            scale: scale(f64::from(extreme(&mut random, [0.01, 100.0]))),
+            ..Given::random(&mut random, 70).params(trial as u64)
+        };
+        let latest: Vec<u32> = (0..64).map(|_| random.below(70)).collect();
+        let biases: Vec<[u32; 2]> =
+            (0..70).map(|token| [token, extreme(&mut random, [-1e4, 1e4]).to_bits()]).collect();
+        let z = adjusted(&allowed(&logits, bits.clone()), &params, &latest, &biases);
+        let token = choose(&z, &params, trial as u32).unwrap();
+        assert_eq!(bits[token as usize / 32] >> (token % 32) & 1, 1, "trial {trial}: token {token}");
+    }
+}
+
+#[test]
+fn a_mask_of_all_tokens_changes_nothing() {
+    let logits = [0.5, -3e9, 7e30, f32::MAX, -0.0];
+    assert_eq!(allowed(&logits, vec![0x1f]), logits);
+    let found = allowed(&[f32::NAN, f32::NEG_INFINITY, 2.0], vec![0]);
+    assert!(found[0].is_nan() && found[1] == f32::NEG_INFINITY && found[2] < -1e30, "{found:?}");
 }

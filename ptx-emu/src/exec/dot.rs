@@ -73,7 +73,8 @@ pub(crate) fn add_products(sum: f32, a: &Factors, b: &Factors, kept: Kept) -> f3
     let rows = |factors: &Factors| factors.len.div_ceil(LANES);
     let rows = rows(a).max(rows(b));
     let mut largest = [exponent(sum, -126); LANES];
-    for (a, b) in a.exponents.as_chunks::<LANES>().0.iter().zip(b.exponents.as_chunks::<LANES>().0).take(rows) {
+    for (a, b) in a.exponents.as_chunks::<LANES>().0.iter().zip(b.exponents.as_chunks::<LANES>().0).take(rows)
+    {
         for ((largest, a), b) in largest.iter_mut().zip(a).zip(b) {
             *largest = (*largest).max(a + b);
         }

@@ -10,6 +10,7 @@ mod session;
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::ValueEnum;
 
@@ -61,15 +62,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let model = args.generate.open()?;
     let sampling = args.generate.sampling(&model, Unsaid::Sampled)?;
     let template = Template::open(&args.template, &model)?;
-    let words = model.tokenizer()?;
+    let words = Arc::new(model.tokenizer()?);
     words.warnings().iter().for_each(|warning| say(format!("warning: {warning}")));
+    let grammar = args.generate.grammar.compile(&model, &words)?;
     let context = device::open(args.generate.place.device)?;
     let ctx = args.generate.place.context_length(&model, CTX as usize);
     let room = Room { ctx, prompt: ctx as usize, tokens: EXPECTED };
     let writer = args.generate.writer(&context, &model, &sampling, &room, Some(&words))?;
     adapter::line(&model.outline).into_iter().for_each(say);
     let limits = Limits { ctx, tokens: args.n.unwrap_or(u32::MAX), when_full: args.when_full };
-    let voice = Voice { words: &words, template, end_tokens: &model.outline.stop, stops: &stops };
+    let end_tokens = &model.outline.stop;
+    let voice = Voice { words: &words, template, end_tokens, stops: &stops, grammar: grammar.as_ref() };
     let mut session = Session::new(writer, voice, limits);
     args.template.system().into_iter().for_each(|text| session.set_system(text));
     let input = Input::open(args)?;

@@ -5,10 +5,11 @@
 
 use std::ops::ControlFlow;
 
-use warpwright_engine::{Cached, Ending, StopStrings, TextStream, Tokenizer};
+use warpwright_engine::{Cached, Ending, Grammar, Matcher, StopStrings, TextStream, Tokenizer};
 
 use super::WhenFull;
 use crate::failure::Failure;
+use crate::grammar;
 use crate::interrupt;
 use crate::progress::PromptBar;
 use crate::reply::{Form, Printer, Reply, why};
@@ -32,6 +33,8 @@ pub(super) struct Voice<'a> {
     /// Tokens that end a text.
     pub(super) end_tokens: &'a [u32],
     pub(super) stops: &'a StopStrings,
+    /// What each answer is to be within.
+    pub(super) grammar: Option<&'a Grammar>,
 }
 
 /// A conversation.
@@ -106,17 +109,22 @@ impl<'a> Session<'a> {
 
     /// Prints the answer to the last message, and keeps it.
     fn answer(&mut self) -> Result<(), Failure> {
-        let Some((reply, ending)) = self.speak()? else { return Ok(()) };
+        let Some((reply, ending, whole)) = self.speak()? else { return Ok(()) };
         self.messages.push(Message::new(ASSISTANT, &reply.text));
         if matches!(ending, Ending::Limit | Ending::ContextFull | Ending::Interrupted) {
             say(format!("({})", why(&ending, Some(self.voice.words))));
         }
+        if !whole {
+            say(format!("({})", grammar::INCOMPLETE));
+        }
         Ok(())
     }
 
-    /// Prints an answer. While it grows, turns may be dropped. Nothing if it was interrupted before its first token.
-    fn speak(&mut self) -> Result<Option<(Reply, Ending)>, Failure> {
-        let Voice { words, end_tokens, stops, .. } = self.voice;
+    /// Prints an answer, and gives whether it is a whole one within the grammar. While it grows, turns may be dropped.
+    /// Nothing if it was interrupted before its first token.
+    fn speak(&mut self) -> Result<Option<(Reply, Ending, bool)>, Failure> {
+        let Voice { words, end_tokens, stops, grammar, .. } = self.voice;
+        let mut matcher = grammar.map(Grammar::matcher);
         let (mut reply, mut stream) = (Reply::default(), TextStream::new(Some(words), end_tokens, stops));
         let mut prompt = self.fit(&[])?.ok_or_else(|| self.no_room())?;
         let mut printer = Printer::new(Form::Text);
@@ -124,12 +132,15 @@ impl<'a> Session<'a> {
             let ending = match self.take_in(&prompt)? {
                 ControlFlow::Break(()) if reply.tokens.is_empty() => return Ok(None),
                 ControlFlow::Break(()) => Ending::Interrupted,
-                ControlFlow::Continue(()) => self.print(&mut reply, &mut stream, &mut printer)?,
+                ControlFlow::Continue(()) => {
+                    self.print(&mut reply, &mut stream, &mut printer, matcher.as_mut())?
+                }
             };
             let more = if ending == Ending::ContextFull { self.fit(&reply.tokens)? } else { None };
             let Some(more) = more else {
                 let ending = reply.finish(stream, &mut printer, ending)?;
-                return Ok(Some((reply, ending)));
+                let whole = matcher.is_none_or(|mut matcher| grammar::is_complete(&mut matcher, &ending));
+                return Ok(Some((reply, ending, whole)));
             };
             prompt = more;
         }
@@ -141,10 +152,11 @@ impl<'a> Session<'a> {
         reply: &mut Reply,
         stream: &mut TextStream<'_>,
         printer: &mut Printer,
+        matcher: Option<&mut Matcher>,
     ) -> Result<Ending, Failure> {
         let limit = self.limits.tokens - reply.tokens.len() as u32;
         let (writer, cached) = (&mut self.writer, &mut self.cached);
-        let tokens = writer.tokens(cached.tokens(), limit)?;
+        let tokens = writer.tokens(cached.tokens(), limit, matcher)?;
         reply.print(tokens, stream, printer, |piece| cached.push(piece.token))
     }
 

@@ -154,12 +154,7 @@ impl<'a, 'k> Block<'a, 'k> {
     }
 
     /// Processes the warp's tiles of the range.
-    fn attend(
-        &self,
-        sets: &mut [OnlineSoftmax<'k>],
-        copies: &mut WarpCopies<'k>,
-        range: &TileRange<'k>,
-    ) {
+    fn attend(&self, sets: &mut [OnlineSoftmax<'k>], copies: &mut WarpCopies<'k>, range: &TileRange<'k>) {
         let (k, def) = (self.k, self.def);
         let (rows, warps) = (def.tile_rows(), def.warps());
         let first = range.first + k.warp();

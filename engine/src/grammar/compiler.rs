@@ -1,0 +1,202 @@
+//! Grammars on their way from a text to something that can be followed.
+
+use std::sync::Arc;
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::toktrie::TokEnv;
+use llguidance::{ParserFactory, panic_utils};
+use serde_json::{Value, json};
+
+use super::fault::Fault;
+use super::matcher::Matcher;
+use super::place;
+use super::tokens::Tokens;
+use crate::Error;
+use crate::model::outline::Outline;
+use crate::model::tokenizer::Tokenizer;
+
+/// What a text is to be within.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GrammarText {
+    /// A JSON schema: the text is JSON that it allows. A keyword that is not followed is refused.
+    JsonSchema(String),
+    /// A grammar in the form of the Python package Lark, with the additions of llguidance; it begins with the rule `start`.
+    Lark(String),
+    /// A regular expression as the crate `regex` has them, without assertions: it matches the whole text.
+    Regex(String),
+}
+
+/// A vocabulary, prepared for grammars.
+///
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use warpwright_driver::{Context, Driver};
+/// use warpwright_engine::{
+///     Decoder, GrammarCompiler, GrammarText, Launch, Model, Options, TokenChoice,
+/// };
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = Model::open("model.gguf".as_ref())?;
+/// let tokenizer = Arc::new(model.tokenizer()?);
+/// let compiler = GrammarCompiler::new(Arc::clone(&tokenizer), &model.outline)?;
+/// let grammar = compiler.compile(&GrammarText::Regex("[0-9]{4}-[0-9]{2}-[0-9]{2}".into()))?;
+///
+/// let context = Context::new(&Driver::load()?.devices()?[0])?;
+/// let choice = TokenChoice::Within { logprobs: 0 };
+/// let options = Options { choice, ..Options::new(1024, Launch::Graph) };
+/// let mut decoder = Decoder::new(&context, &model, options, |_bytes| ())?;
+/// decoder.prefill(&tokenizer.encode("The first release was on ")?)?;
+/// let mut matcher = grammar.matcher();
+/// let mut text = tokenizer.stream();
+/// for token in decoder.decode_within(48, &mut matcher)? {
+///     print!("{}", text.push(token?));
+/// }
+/// assert!(matcher.is_complete());
+/// # Ok(())
+/// # }
+/// ```
+pub struct GrammarCompiler {
+    factory: ParserFactory,
+    vocab: u32,
+}
+
+/// A grammar that can be followed with one vocabulary, any number of times.
+pub struct Grammar {
+    start: llguidance::Matcher,
+    vocab: u32,
+    warnings: Vec<String>,
+}
+
+impl GrammarCompiler {
+    /// Prepares the vocabulary of a model. It takes a large one about a tenth of a second.
+    ///
+    /// # Errors
+    /// A vocabulary that the parser cannot use.
+    pub fn new(tokenizer: Arc<Tokenizer>, outline: &Outline) -> Result<GrammarCompiler, Error> {
+        let vocab = outline.config.vocab;
+        let prepared = panic_utils::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let tokens: TokEnv = Arc::new(Tokens::new(tokenizer, vocab, &outline.stop));
+            ParserFactory::new_simple(&tokens)
+        }));
+        let mut factory =
+            prepared.map_err(|error| error_of("vocabulary", Fault::Other(format!("{error:#}"))))?;
+        factory.quiet().limits_mut().verbose_errors = false;
+        Ok(GrammarCompiler { factory, vocab })
+    }
+
+    /// Makes a grammar, and finds out whether a text can begin within it.
+    ///
+    /// # Errors
+    /// [`Error::Grammar`]: a mistake and where it is, a keyword that is not followed, a grammar that no text is within.
+    pub fn compile(&self, text: &GrammarText) -> Result<Grammar, Error> {
+        let fault = |fault| error_of(text.name(), fault);
+        let source = source(text).map_err(fault)?;
+        let parser = self.factory.create_parser(source);
+        let parser = parser.map_err(|error| fault(text.fault(&format!("{error:#}"))))?;
+        let mut start = llguidance::Matcher::new(Ok(parser));
+        if let Some(said) = problem_of(start.deep_clone()) {
+            return Err(fault(match said.starts_with("NoExtensionBias") {
+                true => Fault::Unsatisfiable("no token of the vocabulary can begin one".to_owned()),
+                false => text.fault(&said),
+            }));
+        }
+        let warnings = start.grammar_warnings();
+        Ok(Grammar { start, vocab: self.vocab, warnings })
+    }
+}
+
+impl Grammar {
+    /// The beginning of a text. Others are not touched.
+    pub fn matcher(&self) -> Matcher {
+        Matcher::new(self.start.deep_clone(), self.vocab)
+    }
+
+    /// What of it is not followed to the letter, a sentence each: only where it says itself that this may be so.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+}
+
+impl GrammarText {
+    /// What it is called.
+    fn name(&self) -> &'static str {
+        match self {
+            GrammarText::JsonSchema(_) => "JSON schema",
+            GrammarText::Lark(_) => "grammar",
+            GrammarText::Regex(_) => "regular expression",
+        }
+    }
+
+    /// What is wrong, given what the library says.
+    fn fault(&self, said: &str) -> Fault {
+        match self {
+            GrammarText::JsonSchema(schema) => Fault::of_schema(said, |keyword| {
+                place::of_keyword(&serde_json::from_str(schema).ok()?, keyword)
+            }),
+            GrammarText::Lark(_) => Fault::of_lark(said),
+            GrammarText::Regex(_) => Fault::of_regex(said),
+        }
+    }
+}
+
+/// What keeps a text from beginning, with what is forced.
+fn problem_of(mut start: llguidance::Matcher) -> Option<String> {
+    start.consume_ff_tokens();
+    let mask = if start.is_stopped() { None } else { Some(start.compute_mask()) };
+    mask.map_or_else(|| start.get_error(), |mask| mask.err().map(|error| error.to_string()))
+}
+
+/// White space between the parts of JSON, where a schema does not say: one space, or a line break and what is in front of
+/// the next line. Without a bound, a model that does not know how to go on writes spaces for ever.
+const SPACE: &str = r" |\n( {0,20}|\t{0,8})";
+
+/// A grammar as the library takes it.
+fn source(text: &GrammarText) -> Result<TopLevelGrammar, Fault> {
+    match text {
+        GrammarText::JsonSchema(schema) => {
+            let mut schema = serde_json::from_str(schema).map_err(|error| Fault::Json(error.to_string()))?;
+            if let Value::Object(keywords) = &mut schema {
+                keywords.entry("x-guidance").or_insert_with(|| json!({ "whitespace_pattern": SPACE }));
+            }
+            Ok(TopLevelGrammar::from_json_schema(schema))
+        }
+        GrammarText::Lark(grammar) => lark(grammar),
+        GrammarText::Regex(regex) => self::regex(regex),
+    }
+}
+
+fn lark(grammar: &str) -> Result<TopLevelGrammar, Fault> {
+    if grammar.trim().is_empty() {
+        return Err(Fault::Empty);
+    }
+    match grammar.lines().position(is_gbnf) {
+        Some(line) => Err(Fault::Gbnf { line: line + 1 }),
+        None => Ok(TopLevelGrammar::from_lark(grammar.to_owned())),
+    }
+}
+
+/// Whether a line is a rule of llama.cpp's: `name ::= ...`
+fn is_gbnf(line: &str) -> bool {
+    let rule = line.split_once("::=").map(|(name, _)| name.trim());
+    let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    rule.is_some_and(|name| !name.is_empty() && name.chars().all(part))
+}
+
+/// The library says of a regular expression what is wrong with it, but not where.
+fn regex(regex: &str) -> Result<TopLevelGrammar, Fault> {
+    if regex.is_empty() {
+        return Err(Fault::Empty);
+    }
+    let (place, problem) = match regex_syntax::parse(regex) {
+        Ok(_) => return Ok(TopLevelGrammar::from_regex(regex)),
+        Err(regex_syntax::Error::Parse(error)) => (error.span().start, error.kind().to_string()),
+        Err(regex_syntax::Error::Translate(error)) => (error.span().start, error.kind().to_string()),
+        Err(error) => return Err(Fault::Other(error.to_string())),
+    };
+    Err(Fault::At { line: place.line, column: place.column, problem })
+}
+
+fn error_of(what: &'static str, fault: Fault) -> Error {
+    Error::Grammar { what, fault: Box::new(fault) }
+}

@@ -1,0 +1,102 @@
+//! Logits of which some tokens may not be chosen: what a grammar does not allow is far below everything else.
+//!
+//! ```text
+//! logit = max(logit, -2^60)     if the token is allowed
+//! logit = -2^100                if not
+//! ```
+//!
+//! Biases of up to 10^4, and penalties that multiply by 0.01 to 100 or subtract up to 100 for each of 1,024 tokens, leave
+//! more than 2^92 between the two. So a token that is not allowed is behind all that are, and at no temperature up to 100
+//! does it have a mass: while one token is allowed, no other is chosen. A logit that is not finite stays, so that it is
+//! found.
+
+use super::gather::words;
+use super::rows::{self, Row, RowsArgs};
+use super::{CHUNK, THREADS, blocks};
+use crate::case::{Case, Variant};
+use crate::contract::Contract;
+use ptx_gen::*;
+
+args! {
+    /// Arguments of [`AllowTokens`].
+    pub struct AllowTokensArgs {
+        /// `[capacity, vocab]`, of which `count` rows are changed
+        logits: InOut<f32>,
+        /// `[states, 8]`: see [`state`](crate::state)
+        state: In<u32>,
+        /// `[sequences, words]`: a bit for each token that is allowed, 32 tokens a word, the first in the lowest bit
+        allowed: In<u32>,
+        /// Rows and sequences.
+        of: RowsArgs,
+    }
+}
+
+/// The kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AllowTokens {
+    /// Whether it overlaps with the previous kernel and waits for its end (programmatic dependent launch): sm_90.
+    pub overlap: bool,
+}
+
+/// The least logit of a token that is allowed.
+const LEAST: f32 = -((1u64 << 60) as f32);
+/// The logit of a token that is not.
+const FORBIDDEN: f32 = -((1u128 << 100) as f32);
+
+impl KernelDef for AllowTokens {
+    type Args<S: Side> = AllowTokensArgs<S>;
+
+    fn name(&self) -> String {
+        format!("allow_tokens{}", if self.overlap { "" } else { "_plain" })
+    }
+
+    fn block(&self) -> u32 {
+        THREADS
+    }
+
+    fn grid(&self, a: &AllowTokensArgs<Shape>) -> Result<Grid, ShapeError> {
+        let RowsArgs { vocab, count, capacity, sequences, .. } = a.of;
+        rows::check(self, &a.of, a.state)?;
+        self.length("logits", a.logits, "capacity * vocab", &[capacity, vocab])?;
+        self.length("allowed", a.allowed, "sequences * words", &[sequences, words(vocab)])?;
+        Ok(Grid::plane(blocks(vocab), count))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: AllowTokensArgs<Dev<'k>>) {
+        rows::with_row(k, self.overlap, &a.of, a.state, |row| allow(k, &a, &row));
+    }
+
+    fn reference(&self, a: AllowTokensArgs<Cpu<'_>>) {
+        let vocab = a.of.vocab as usize;
+        for row in rows::on_cpu(&a.of, a.state) {
+            let allowed = &a.allowed[row.sequence * words(a.of.vocab) as usize..];
+            for (token, logit) in a.logits[row.index * vocab..][..vocab].iter_mut().enumerate() {
+                let bit = allowed[token / 32] >> (token % 32) & 1;
+                if logit.is_finite() {
+                    *logit = if bit == 1 { logit.max(LEAST) } else { FORBIDDEN };
+                }
+            }
+        }
+    }
+}
+
+fn allow<'k>(k: Builder<'k>, a: &AllowTokensArgs<Dev<'k>>, row: &Row<'k>) {
+    let allowed = a.allowed.row(row.sequence, (a.of.vocab + 31) / 32 * 4);
+    let logits = a.logits.row(row.index, a.of.vocab * 4);
+    for i in [0, THREADS] {
+        k.note("the logit of a token of each thread, lowered if it is not allowed");
+        let token = k.ctaid() * CHUNK + k.tid() + i;
+        k.when(token.lt(a.of.vocab), || {
+            let bit = (allowed.at(token / 32).fresh().ld() >> (token & 31)) & 1;
+            let logit = logits.at(token).fresh().ld();
+            let ruled = bit.eq(1).select(logit.max(LEAST), FORBIDDEN);
+            logits.at(token).st(logit.abs().lt(f32::INFINITY).select(ruled, logit));
+        });
+    }
+}
+
+impl Variant for AllowTokens {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        super::case::stages(seed).into_iter().map(|stage| stage.allow).collect()
+    }
+}
