@@ -48,6 +48,16 @@ fn both_instructions_give_the_same_bits() {
 }
 
 #[test]
+fn a_tail_changes_no_bits() {
+    let alike = Matmul::new(Format::Q4_K, Epilogue::Add, RowOrder::PLAIN, 128);
+    let tail = Matmul { tail: 64, ..alike };
+    for case in tail.cases(5) {
+        let [wanted, found] = [alike, tail].map(|kernel| bits(&once(&kernel, &case.args), &kernel, "y"));
+        assert!(found == wanted, "{}", case.label);
+    }
+}
+
+#[test]
 fn jobs_that_do_not_fit_are_refused() {
     let of = |format, tokens, row_blocks| MatmulSync {
         format,

@@ -36,7 +36,7 @@ impl Variant for Matmul {
         ];
         let product =
             Product { format: self.format, epilogue: self.epilogue, rows: self.rows, tokens: self.tokens };
-        // A tail: two blocks have a wide job each, of the same rows, then three of the other rows.
+        // A tail: two of three blocks have a wide job of the first rows; the other rows are three narrow ones.
         let row_blocks = self.row_blocks() + per;
         let tail = Shape { row_blocks, tiles: 2, tokens: self.tokens + 1, room: 2, blocks: 3 };
         let shapes = shapes.into_iter().chain((self.tail > 0).then_some(tail));
