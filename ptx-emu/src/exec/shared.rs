@@ -127,7 +127,7 @@ impl Shared {
         // What lies beside a block's memory is nobody's, and addresses of all blocks are aligned alike.
         let stride = if blocks > 1 { (4 * words as u32 + 1).next_multiple_of(PATTERN) } else { u32::MAX };
         let mut valid = vec![0; words];
-        for r in regions {
+        for r in regions.iter().filter(|r| size(r) > 0) {
             let start = (r.address - SHARED_BASE) as usize;
             let end = start + size(r) as usize;
             // Whole words at once: a launch has up to 58,000.
