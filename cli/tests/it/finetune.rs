@@ -278,7 +278,7 @@ fn refuses_samples_by_their_line() {
         ("{\"input\": \"x\"}\n", "line 1: it has the keys [input]"),
         (
             "{\"text\": \"x\"}\n{\"text\": \"x\", \"output\": \"y\"}\n",
-            "line 2: it has the keys [output, text], must have those of one form",
+            "line 2: it has the keys [text, output], must have those of one form",
         ),
         ("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n", "line 1: it is a conversation"),
         ("\n", "data.jsonl: there are no samples in it"),
