@@ -154,7 +154,7 @@ fn long_texts_are_verified_too() {
     let mut by = scripted(&tokens, &wanted.0, 2);
     assert_eq!(read(decoder.decode_speculative(&tokens, 5, &mut by).unwrap()), wanted);
     assert!(by.counts().accepted > 0 && by.counts().drafted > by.counts().accepted, "{:?}", by.counts());
-    check("a chunk", &mut decoder, &prompt(16), 4, RIGHT);
+    check("a chunk", &mut decoder, &prompt(16), 6, RIGHT);
 }
 
 #[test]
@@ -164,7 +164,8 @@ fn every_launch_verifies() {
     for launch in [Launch::Plain, Launch::Capture, Launch::Eager] {
         let mut decoder = decoder(&model, of(launch));
         check(&format!("{launch:?}"), &mut decoder, &prompt(5), 5, MIXED);
-        assert!(decoder.launches(StepKind::Verify(2)) > 10);
+        let launches = [2, 4, 8].map(|tokens| decoder.launches(StepKind::Verify(tokens)));
+        assert!(launches.into_iter().max() > Some(10), "{launch:?}: {launches:?}");
     }
     // A decoder that verifies nothing makes the same text.
     let [wanted, found] = [(Launch::Eager, 1), (Launch::Graph, 0)]
