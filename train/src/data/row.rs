@@ -134,9 +134,9 @@ mod tests {
             (r#"{}"#, of("")),
             (r#"{"instruction": "a"}"#, of("instruction")),
             (r#"{"input": "a", "output": "b"}"#, of("input, output")),
-            (r#"{"text": "a", "instruction": "b"}"#, of("instruction, text")),
-            (r#"{"text": "a", "prompt": "b"}"#, of("prompt, text")),
-            (r#"{"prompt": "a", "completion": "b", "output": "c"}"#, of("completion, output, prompt")),
+            (r#"{"text": "a", "instruction": "b"}"#, of("text, instruction")),
+            (r#"{"text": "a", "prompt": "b"}"#, of("text, prompt")),
+            (r#"{"prompt": "a", "completion": "b", "output": "c"}"#, of("prompt, completion, output")),
             (r#"{"instruction": "a", "response": "b"}"#, of("instruction, response")),
             (
                 r#"{"instruction": "a", "input": null, "output": "b"}"#,
