@@ -183,7 +183,6 @@ impl List {
             (BF16, Plan::HALF_SHORT_ROWS.with_batch(8)),
             (Q4_K, Plan::DEFAULT_ASYNC.with_batch(4)),
             (Q6_K, Plan::TWELVE_WARPS.with_batch(4)),
-            (Q4_K, Plan::TWELVE_WARPS.with_batch(2)),
         ];
         self.add(exceptions.map(|(format, plan)| project(format, plan)));
         let raw = [
