@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 /// The middle function, and the one that nine in ten do not exceed, over the sources of all crates.
-const MEDIAN: usize = 6;
+const MEDIAN: usize = 7;
 const NINE_IN_TEN: usize = 19;
 
 /// The longest function.
