@@ -9,6 +9,7 @@ mod generate;
 mod grammar;
 mod interrupt;
 mod limited;
+mod message;
 mod options;
 mod output;
 mod plot;
