@@ -24,6 +24,19 @@
 //! CODE` (every launch of that kernel fails) or `lost AFTER CODE` (after AFTER more calls every call fails), where CODE
 //! is a number or a name such as `CUDA_ERROR_OUT_OF_MEMORY`. `cuInit` refuses a malformed value and says why.
 //!
+//! # The report
+//!
+//! With `WARPWRIGHT_EMU_REPORT=FILE` in its environment the shared library traces all work: races within a launch are
+//! found, and two launches, copies, fills or frees of different streams that touch the same bytes are a `StreamRace` if
+//! no event, no wait of the program and no rule of the default stream orders them, however they happened to run. Each
+//! launch, finding and object that was not released when the process ended is appended to FILE as a line of JSON. A race
+//! between streams fails no call.
+//!
+//! Streams are ordered as the calls of the program say. All threads of the program count as one: what one of them waited
+//! for, the work that another gives later comes after. Work that a stream does after it waited for a word of memory is
+//! not compared until the program has waited for that stream, nor is what a kernel does with what another publishes by
+//! atomics. Of more than 1,024 pieces of work that run side by side the oldest are forgotten, and the last line says so.
+//!
 //! ```
 //! use warpwright_cuda_emu::{EmulatorConfig, api, configure};
 //!
@@ -55,7 +68,7 @@
 //! - Managed memory has one copy, so that advice and prefetches are kept and change nothing.
 //! - The event of a launch's completion or trigger is recorded when the launch has ended.
 //! - Nodes in different bodies of conditional nodes, or inside and outside of a body, are not compared for missing
-//!   edges, and neither are cooperative launches and work of different streams.
+//!   edges, and neither are cooperative launches. Work of different streams is compared for a report only.
 //! - A per-thread default stream is one by its handle only: `cuGetProcAddress` gives no `_ptsz` twins.
 //! - Limits, cache preferences and attributes of streams are kept and change nothing.
 
@@ -65,6 +78,7 @@ mod config;
 mod device;
 mod environment;
 mod error;
+mod exit;
 mod exported;
 mod failures;
 mod ffi;
@@ -73,6 +87,7 @@ mod handle;
 mod log;
 mod machine;
 mod queue;
+mod report;
 mod state;
 mod work;
 
