@@ -7,6 +7,7 @@ use warpwright_driver_sys::CUresult;
 
 use crate::config::EmulatorConfig;
 use crate::error::{Error, Result};
+use crate::image;
 
 pub(crate) fn info_text(parsed: &ptx_emu::Module) -> String {
     let line = |k: &Arc<Kernel>| {
@@ -19,7 +20,8 @@ pub(crate) fn info_text(parsed: &ptx_emu::Module) -> String {
 /// Checks the text in the order in which the driver does: is it PTX, its version, its target, then its contents.
 pub(crate) fn compile(config: &EmulatorConfig, image: &[u8]) -> Result<ptx_emu::Module> {
     let garbage = || Error::new(CUresult::INVALID_IMAGE, "the image is no PTX text");
-    let text = std::str::from_utf8(image).map_err(|_| garbage())?;
+    let image = image::text(config, image)?;
+    let text = std::str::from_utf8(&image).map_err(|_| garbage())?;
     let version = directive(text, ".version").ok_or_else(garbage)?;
     check_version(config, version)?;
     if let Some(target) = directive(text, ".target") {

@@ -84,6 +84,7 @@ mod failures;
 mod ffi;
 mod graph;
 mod handle;
+mod image;
 mod log;
 mod machine;
 mod queue;

@@ -9,6 +9,7 @@ mod devices;
 mod failures;
 mod graphs;
 mod harness;
+mod images;
 mod kinds;
 mod launches;
 mod libraries;
