@@ -65,6 +65,13 @@ impl Device {
         }
     }
 
+    /// Adds to the report what was refused, which the log holds as well.
+    pub(crate) fn report_refused(&self, text: &str) {
+        if let Some(report) = self.report.get() {
+            report.finding(text, &Details::default());
+        }
+    }
+
     /// Adds a finding to the log and to the report.
     pub(crate) fn finding(&self, text: String, details: &Details) {
         if let Some(report) = self.report.get() {

@@ -41,7 +41,8 @@ const ZSTANDARD: u64 = 0x8000;
 
 /// How to get PTX, for whoever has machine code.
 const INSTEAD: &str = "the emulator runs PTX alone: build with `-gencode arch=compute_80,code=compute_80` (nvcc), set \
-                       CUPY_COMPILE_WITH_PTX=1 (CuPy), load `kernel.asm[\"ptx\"]` (Triton)";
+                       CUPY_COMPILE_WITH_PTX=1 (CuPy), or let TRITON_PTXAS_PATH and TRITON_PTXAS_BLACKWELL_PATH name a \
+                       program that copies its PTX (Triton)";
 
 /// The bytes of a container with this header.
 pub(crate) fn length(header: &[u8]) -> usize {

@@ -9,6 +9,14 @@ use crate::error::{Error, Result};
 use crate::machine::{self, Machine};
 use crate::report::Details;
 
+/// The codes of code that does not load, of which a program seldom says more.
+const IMAGES: &[CUresult] = &[
+    CUresult::INVALID_IMAGE,
+    CUresult::NO_BINARY_FOR_GPU,
+    CUresult::INVALID_PTX,
+    CUresult::UNSUPPORTED_PTX_VERSION,
+];
+
 /// Runs the body of an exported function: nothing unwinds into C, nothing runs before `cuInit`.
 pub(crate) fn enter(name: &'static str, body: impl FnOnce(&'static Machine) -> Result) -> CUresult {
     let machine = machine::current();
@@ -23,6 +31,9 @@ pub(crate) fn enter(name: &'static str, body: impl FnOnce(&'static Machine) -> R
             if code == CUresult::NOT_SUPPORTED {
                 machine.device.finding(format!("{name}: {text}"), &Details::default());
             } else if !text.is_empty() {
+                if IMAGES.contains(&code) {
+                    machine.device.report_refused(&format!("Refused: {name}: {text}"));
+                }
                 machine.device.log.add(format!("{name}: {text}"));
             }
             code
