@@ -22,6 +22,7 @@ const BEFORE_INIT: &[&str] = &[
     "cuGetErrorString",
     "cuGetProcAddress",
     "cuGetProcAddress_v2",
+    "cuGetExportTable",
     "cuLogsDumpToMemory",
     "cuLogsCurrent",
 ];

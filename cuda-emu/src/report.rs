@@ -50,10 +50,14 @@ impl Report {
         lines.write("launch", launch);
     }
 
-    /// A finding: its text, which begins with its class, and what is known of it besides.
+    /// A finding: its text, which begins with its class or with the call that was refused, and what is known of it besides.
     pub(crate) fn finding(&self, text: &str, details: &Details) {
         let (class, _) = text.split_once(": ").unwrap_or(("Other", text));
-        let class = if class.bytes().all(|byte| byte.is_ascii_alphabetic()) { class } else { "Other" };
+        let class = match class {
+            call if call.starts_with("cu") => "Refused",
+            class if class.bytes().all(|byte| byte.is_ascii_alphabetic()) => class,
+            _ => "Other",
+        };
         let object = Object::new().text("class", class).text("text", text).and(&details.0);
         let mut lines = self.lock();
         lines.findings += 1;

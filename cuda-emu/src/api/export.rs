@@ -32,7 +32,7 @@ pub(crate) fn enter(name: &'static str, body: impl FnOnce(&'static Machine) -> R
                 machine.device.finding(format!("{name}: {text}"), &Details::default());
             } else if !text.is_empty() {
                 if IMAGES.contains(&code) {
-                    machine.device.report_refused(&format!("Refused: {name}: {text}"));
+                    machine.device.report_refused(&format!("{name}: {text}"));
                 }
                 machine.device.log.add(format!("{name}: {text}"));
             }
