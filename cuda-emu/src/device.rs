@@ -8,6 +8,7 @@ use crate::config::EmulatorConfig;
 use crate::failures::Failures;
 use crate::log::Log;
 use crate::report::{Details, Report};
+use crate::turns::Turns;
 use crate::work::condition::Conditions;
 use crate::work::graph_memory::GraphMemory;
 use crate::work::order::Order;
@@ -23,6 +24,8 @@ pub(crate) struct Device {
     pub(crate) failures: Failures,
     /// What orders work, once it is to be compared.
     pub(crate) order: Order,
+    /// Whose turn it is, where a seed says in which order streams run.
+    pub(crate) turns: Turns,
     /// Where launches and findings are reported, if they are.
     pub(crate) report: OnceLock<Report>,
 }
@@ -46,8 +49,10 @@ impl Device {
     pub(crate) fn leak(mut config: EmulatorConfig) -> &'static Self {
         config.devices = config.devices.clamp(1, MOST_DEVICES);
         let memory = Memory::new(config.memory);
+        let turns = Turns::new(config.order, config.seed);
         Box::leak(Box::new(Self {
             config,
+            turns,
             memory,
             log: Log::default(),
             graph_memory: GraphMemory::default(),

@@ -90,6 +90,7 @@ mod machine;
 mod queue;
 mod report;
 mod state;
+mod turns;
 mod work;
 
 use std::sync::{Mutex, PoisonError};

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::ffi::host::StreamCallback;
 use crate::graph::compare::compare_streams;
 use crate::graph::launch::{GraphLaunch, Place};
 use crate::report::Details;
+use crate::turns::Ready;
 use crate::work::Work;
 use crate::work::mark::{Mark, Reach};
 use crate::work::order::{Clock, Moment};
@@ -62,6 +63,8 @@ pub(crate) struct Queue {
     number: u32,
     name: String,
     state: Mutex<QueueState>,
+    /// As in the state, for who must not lock it.
+    done: AtomicU64,
     wake: Condvar,
     progress: Condvar,
 }
@@ -90,7 +93,16 @@ impl Queue {
     pub(crate) fn new(device: &'static Device, sticky: Arc<Sticky>, kind: &str) -> Arc<Self> {
         let (state, wake, progress) = (Mutex::default(), Condvar::new(), Condvar::new());
         let number = device.order.queue();
-        Arc::new(Self { device, sticky, number, name: format!("{kind} {number}"), state, wake, progress })
+        Arc::new(Self {
+            device,
+            sticky,
+            number,
+            name: format!("{kind} {number}"),
+            done: AtomicU64::new(0),
+            state,
+            wake,
+            progress,
+        })
     }
 
     /// Its name in reports.
@@ -105,6 +117,9 @@ impl Queue {
         state.last = self.device.order.give(self.number, &mut state.clock);
         task.happens(&state.last);
         let moment = Arc::clone(&state.last);
+        if state.done == state.pushed {
+            self.device.turns.comes(self.number);
+        }
         state.tasks.push_back((task, Arc::clone(&moment)));
         state.pushed += 1;
         if state.working {
@@ -132,19 +147,33 @@ impl Queue {
             let reached = match task {
                 Task::Mark(reach) => Some(reach),
                 task => {
-                    self.perform_or_fault(task, &moment);
+                    self.in_turn(task, &moment);
                     None
                 }
             };
             self.device.order.ended(&moment);
             let mut state = self.state();
             state.done += 1;
+            self.done.store(state.done, Release);
+            if state.done == state.pushed {
+                self.device.turns.leaves(self.number);
+            }
             // Under the lock: if this was the last task, whoever sees the event reached sees the stream idle, and the
             // other way round.
             drop(reached);
             drop(state);
             self.progress.notify_all();
         }
+    }
+
+    /// Performs a task when it is its turn. What waits for something else waits without one.
+    fn in_turn(&self, task: Task, moment: &Arc<Moment>) {
+        match task.waits() {
+            Some(ready) => self.device.turns.waits(self.number, ready),
+            None => self.device.turns.take(self.number),
+        }
+        self.perform_or_fault(task, moment);
+        self.device.turns.give(self.number);
     }
 
     fn perform_or_fault(&self, task: Task, moment: &Arc<Moment>) {
@@ -246,6 +275,23 @@ impl Task {
         }
     }
 
+    /// Whether what it waits for has come, if it waits: for other work, or for what nobody here knows.
+    fn waits(&self) -> Option<Ready> {
+        match self {
+            Self::After(ticket) => {
+                let (queue, place) = (Arc::clone(&ticket.queue), ticket.place);
+                Some(Box::new(move || queue.done.load(Acquire) >= place))
+            }
+            Self::AfterMark(mark) => {
+                let mark = Arc::clone(mark);
+                Some(Box::new(move || mark.at().is_some()))
+            }
+            Self::Run(Work::Words(_) | Work::Host(_)) | Self::Callback(_) => Some(Box::new(|| false)),
+            Self::Graph(launch) if launch.waits() => Some(Box::new(|| false)),
+            Self::Run(_) | Self::Graph(_) | Self::Free(_) | Self::Mark(_) => None,
+        }
+    }
+
     /// What it reaches, it reaches at this moment.
     fn happens(&self, moment: &Arc<Moment>) {
         match self {
@@ -263,8 +309,11 @@ impl Ticket {
 
     /// Waits until the work up to here has ended, as the program does, which then knows it.
     pub(crate) fn wait(&self) {
+        let device = self.queue.device;
+        let waits = device.turns.program_waits();
         self.reached();
-        self.queue.device.order.learn(&self.moment);
+        drop(waits);
+        device.order.learn(&self.moment);
     }
 
     /// Waits until the work up to here has ended.

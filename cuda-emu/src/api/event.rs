@@ -125,7 +125,9 @@ fn synchronize(m: &'static Machine, event: CUevent) -> Result {
     let sticky = s.contexts[context].sticky.clone();
     drop(s);
     if let Some(mark) = mark {
+        let waits = m.device.turns.program_waits();
         mark.wait();
+        drop(waits);
         learn(m, &mark);
     }
     Ok(sticky.check()?)
@@ -141,7 +143,11 @@ fn query(m: &'static Machine, event: CUevent) -> Result {
     if let Some(mark) = mark.filter(|_| reached) {
         learn(m, &mark);
     }
-    if reached { Ok(()) } else { Err(CUresult::NOT_READY.into()) }
+    if !reached {
+        m.device.turns.program_looks();
+        return Err(CUresult::NOT_READY.into());
+    }
+    Ok(())
 }
 
 fn elapsed(m: &'static Machine, milliseconds: Out<c_float>, start: CUevent, end: CUevent) -> Result {

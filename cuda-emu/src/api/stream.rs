@@ -99,6 +99,7 @@ fn query(m: &'static Machine, stream: CUstream) -> Result {
         waiting.iter().for_each(Ticket::wait);
         return Ok(s.contexts[s.streams[id].context].sticky.check()?);
     }
+    m.device.turns.program_looks();
     Err(CUresult::NOT_READY.into())
 }
 

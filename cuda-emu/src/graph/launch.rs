@@ -12,6 +12,7 @@ use crate::error::{Error, Result, refuse};
 use crate::graph::compare;
 use crate::graph::draft::Part;
 use crate::graph::step::ExecStep;
+use crate::turns::next_random;
 use crate::work::mark::{Mark, Reach};
 use crate::work::order::{Clock, Moment};
 use crate::work::{Branch, Work};
@@ -58,6 +59,12 @@ impl GraphLaunch {
             records: numbered().filter_map(record).collect(),
             seed: device.config.seed.wrapping_add(number),
         }
+    }
+
+    /// Whether it waits for something that happens elsewhere.
+    pub(crate) fn waits(&self) -> bool {
+        let waits = |step: &ExecStep| matches!(step.work, Work::Host(_) | Work::Wait(_) | Work::Words(_));
+        self.steps.iter().any(waits)
     }
 
     /// Comes after the events that it waits for.
@@ -169,12 +176,4 @@ fn run_step(device: &Device, place: Place, step: &ExecStep, number: usize) -> Re
 
 fn position_of(ready: &[usize], wanted: Option<&usize>) -> usize {
     ready.iter().position(|step| Some(step) == wanted).unwrap_or(0)
-}
-
-/// SplitMix64: every seed gives another order.
-fn next_random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

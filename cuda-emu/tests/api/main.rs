@@ -21,3 +21,4 @@ mod overlap;
 mod start;
 mod streams;
 mod tensor_maps;
+mod turns;
