@@ -14,7 +14,8 @@
 //! `griddepcontrol.wait`, or that ends without one, is reported with both names. The code that a call returns is the
 //! driver's; the whole story is in [`findings`], in `cuLogsDumpToMemory`, and in `warpwright_emu_last_finding` for C.
 //!
-//! Streams are asynchronous: each has a thread. Handles are looked up, never dereferenced, so a stale one is an
+//! Streams are asynchronous: each has a thread. With another [order](EmulatorConfig::order) than the first, one piece of
+//! work runs at a time, when the program waits, and the seed chooses among streams that nothing orders. Handles are looked up, never dereferenced, so a stale one is an
 //! error.
 //!
 //! A program that links the emulator configures it by [`configure`], and makes calls, kernels or the device fail by
@@ -34,8 +35,8 @@
 //!
 //! Streams are ordered as the calls of the program say. All threads of the program count as one: what one of them waited
 //! for, the work that another gives later comes after. Work that a stream does after it waited for a word of memory is
-//! not compared until the program has waited for that stream, nor is what a kernel does with what another publishes by
-//! atomics. Of more than 1,024 pieces of work that run side by side the oldest are forgotten, and the last line says so.
+//! not compared until the program has waited for that stream. Kernels of two streams that hand data over by flags and
+//! atomics are reported. Of more than 1,024 pieces of work that run side by side the oldest are forgotten, and the last line says so.
 //!
 //! ```
 //! use warpwright_cuda_emu::{EmulatorConfig, api, configure};
@@ -53,11 +54,14 @@
 //! - sharing with other processes (`cuIpc*`, export and import of pools and of memory);
 //! - tensor maps of images, clusters that a node prefers, nodes that a kernel changes;
 //! - launches of graphs from kernels, events of a whole context, library functions as addresses, managed variables;
-//! - machine code: modules, libraries and links take PTX, as text;
 //! - contexts kept to some of the multiprocessors (UNSUPPORTED_EXEC_AFFINITY).
 //!
-//! Textures, surfaces, external memory and semaphores, green contexts, multicast and batched copies are absent, and so
-//! are the private tables of `cuGetExportTable`, without which the CUDA runtime library does not start.
+//! - arrays, textures and surfaces, external memory and semaphores, graphics, green contexts, multicast, batched copies,
+//!   checkpoints and core dumps: every entry point that CUDA 13.5 declares can be found and refuses;
+//! - the private tables of `cuGetExportTable`, without which the CUDA runtime library (`libcudart`) does not start.
+//!
+//! Modules, libraries and links take PTX, as text or in fat binaries, compressed or not. Machine code is refused with
+//! NO_BINARY_FOR_GPU, and the log says how to get PTX. Several texts are linked as one; objects and archives are not.
 //!
 //! Where the model is coarser than a device:
 //!
