@@ -168,6 +168,7 @@ mod memory_error;
 mod module;
 mod parse;
 mod tensor_map;
+mod video_code;
 
 pub use accesses::{Accesses, Conflict, ConflictKind, Trigger};
 pub use fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
