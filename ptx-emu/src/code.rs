@@ -191,6 +191,7 @@ pub(crate) enum Op {
         d: u32,
         a: u32,
         rank: u32,
+        wide: bool,
     },
     /// `barrier.cluster.arrive`
     ClusterArrive {
@@ -217,8 +218,8 @@ pub(crate) enum Op {
     CopyWait {
         keep: Option<u32>,
     },
-    /// `cp.async.mbarrier.arrive.noinc`
-    CopyArrives(Box<(Space, Address)>),
+    /// `cp.async.mbarrier.arrive`, and whether the phase expects one arrival more for it: without `.noinc`
+    CopyArrives(Box<(Space, Address, bool)>),
     /// `ldmatrix`
     LoadMatrix(Box<LoadMatrix>),
     /// `setmaxnreg`

@@ -1,13 +1,15 @@
 //! The interpreter loop.
 
 use super::block::{Checked, Pause, Worker};
+use super::cluster::PEER;
 use super::mbarrier::WaitOutcome;
 use super::sync::Match;
 use super::warp::Warp;
 use super::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
 use crate::Class;
 use crate::code::{
-    ClockPart, Combine, LoadParam, Op, PairTest, PredSource, ResolvedGuard, SetP, Space, Test, Window,
+    ClockPart, Combine, LoadParam, Op, PairTest, PredSource, RegisterOperand, ResolvedGuard, SetP, Space,
+    Test, Window,
 };
 use crate::exec::regs::{Regs, Undefined};
 
@@ -137,7 +139,8 @@ fn is_space(
     let a = regs.get::<u64>(a, mask)?;
     let within = |a: u64, base: u64| (base..base + WINDOW).contains(&a);
     let test = |a: u64| match space {
-        Space::Shared | Space::Cluster => within(a, SHARED_WINDOW),
+        Space::Shared => within(a, SHARED_WINDOW) && a - SHARED_WINDOW < PEER,
+        Space::Cluster => within(a, SHARED_WINDOW),
         Space::Local => within(a, LOCAL_WINDOW),
         Space::Generic => within(a, PARAM_WINDOW),
         Space::Const => constant(a),
@@ -310,7 +313,7 @@ impl Worker<'_, '_> {
             Op::Copy(c) => self.copy(w, mask, c)?,
             Op::CopyCommit => self.copies.commit(w.index, mask),
             Op::CopyWait { keep } => self.copy_wait(w, mask, *keep),
-            Op::CopyArrives(a) => self.copy_arrives(w, mask, a.0, a.1)?,
+            Op::CopyArrives(a) => self.copy_arrives(w, mask, a.0, a.1, a.2)?,
             Op::LoadMatrix(m) => self.load_matrix(w, mask, m)?,
             Op::SetCondition(s) => self.set_condition(w, mask, s)?,
             Op::ProxyFence { mbarriers } => self.proxy_fence(w, *mbarriers),
@@ -363,7 +366,11 @@ impl Worker<'_, '_> {
                 Ok(())
             }
             Op::BulkWait { keep, read } => self.wait_stores(w, mask, *keep, *read),
-            Op::MapAddress { d, a, rank } => self.map_address(w, mask, *d, *a, *rank),
+            Op::MapAddress { d, a, rank, wide } => {
+                let bits = if *wide { 64 } else { 32 };
+                let operand = |slot| RegisterOperand { slot, bits };
+                self.map_address(w, mask, operand(*d), operand(*a), *rank)
+            }
             Op::ClusterArrive { releases } => self.cluster_arrive(w, mask, *releases),
             Op::Product(p) => self.multiply_fragments(w, mask, p),
             Op::LoadFragment(m) => self.load_fragment(w, mask, m),

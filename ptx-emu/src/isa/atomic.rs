@@ -146,6 +146,25 @@ fn of(op: &str) -> impl Iterator<Item = &'static (&'static str, &'static [Type],
     OPERATIONS.iter().filter(move |(name, ..)| *name == op)
 }
 
+/// `.op{.noftz}.type` of a bulk reduction, to whose elements of global memory nothing flushes but `.add.f32`.
+pub(super) fn reduction(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
+    const OPS: &[&str] = &[".add", ".inc", ".dec", ".min", ".max", ".and", ".or", ".xor"];
+    let op = d.require(&OPS.iter().map(|op| (*op, *op)).collect::<Vec<_>>())?;
+    let name = if d.eat(".noftz") { format!("{op}.noftz") } else { op.to_string() };
+    // Minima and maxima of halves, which do not flush, have no suffix that says so.
+    let scalars = |(_, types, f): &(&str, &'static [Type], Update)| {
+        types.iter().map(|ty| (*ty, *f)).collect::<Vec<_>>()
+    };
+    let halves = if matches!(op, ".min" | ".max") { format!("{op}.noftz") } else { String::new() };
+    let rows: Vec<(Type, Update)> = of(&name).chain(of(&halves)).flat_map(scalars).collect();
+    let rows: Vec<_> = rows.into_iter().filter(|(ty, _)| !matches!(ty, Type::F16x2 | Type::Bf16x2)).collect();
+    let ty = d.ty(&rows.iter().map(|(ty, _)| *ty).collect::<Vec<_>>())?;
+    match rows.into_iter().find(|(of, _)| *of == ty) {
+        Some(row) => Ok(row),
+        None => d.error(format!("`{}` has no such type", d.name())),
+    }
+}
+
 /// The form that a scalar or vector type has; why it has none.
 fn illegal(s: &Suffixes) -> Option<&'static str> {
     let halves = s.ty.bits() == 16 && s.op != ".cas" || matches!(s.ty, Type::F16x2 | Type::Bf16x2);
