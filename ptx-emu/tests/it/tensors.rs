@@ -167,7 +167,8 @@ fn bytes_are_stored() {
 /// Two reductions to one place, which both read and write it, in each of the two launches.
 #[test]
 fn bytes_are_reduced() {
-    let cases: [(&str, fn(u32) -> u32); 3] = [
+    type Reduced = fn(u32) -> u32;
+    let cases: [(&str, Reduced); 3] = [
         ("add.u32", |x| x + 0x0005_0004),
         ("max.s32", |x| x.max(0x0005_0004)),
         // Subnormal halves add as integers do.
