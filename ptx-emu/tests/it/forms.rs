@@ -228,6 +228,7 @@ fn singles_to_tf32_and_finite_halves() {
         (TWO, "cvt.rz.satfinite.bf16x2.f32 %d, %a, %b", &[0xff80_0000, f(1.0)], 0xff7f_3f80),
         (TWO, "cvt.rn.relu.satfinite.f16x2.f32 %d, %a, %b", &[0x7fc0_0000, f(-2.0)], 0x7fff_0000),
         ("16 = 16", "cvt.rn.bf16.f16 %d, %a", &[0x3c01], 0x3f80),
+        ("16 = 16", "cvt.bf16.f16 %d, %a", &[0x3c0c], 0x3f82),
         ("16 = 64", "cvt.rp.bf16.f64 %d, %a", &[1f64.to_bits() + 1], 0x3f81),
     ];
     check(rows);

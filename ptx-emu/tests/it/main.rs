@@ -11,6 +11,7 @@ mod convert;
 mod copies;
 mod dependents;
 mod exact;
+mod exact;
 mod faults;
 mod float;
 mod forms;
