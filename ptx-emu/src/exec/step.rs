@@ -98,6 +98,16 @@ fn set_pair(regs: &mut Regs, mask: u32, t: &PairTest, d: u32, one: u32) -> Resul
     Ok(())
 }
 
+/// Instructions on parts of registers.
+fn pairs(regs: &mut Regs, mask: u32, op: &Op) -> Option<Result<(), Undefined>> {
+    Some(match op {
+        Op::SetPairP { test, p, q } => set_pair_predicates(regs, mask, test, [*p, *q]),
+        Op::SetPair { test, d, one } => set_pair(regs, mask, test, *d, *one),
+        Op::Video(v) => super::video::run(regs, mask, v),
+        _ => return None,
+    })
+}
+
 fn logic(
     regs: &mut Regs,
     mask: u32,
@@ -319,11 +329,6 @@ impl Worker<'_, '_> {
             Op::ProxyFence { mbarriers } => self.proxy_fence(w, *mbarriers),
             Op::GridWait => self.grid_wait(w),
             Op::GridTrigger => self.grid_trigger(w),
-            Op::SetPairP { test, p, q } => {
-                return Ok(set_pair_predicates(&mut w.regs, mask, test, [*p, *q]));
-            }
-            Op::Video(v) => return Ok(super::video::run(&mut w.regs, mask, v)),
-            Op::SetPair { test, d, one } => return Ok(set_pair(&mut w.regs, mask, test, *d, *one)),
             Op::ActiveMask { d } => w.regs.set(*d, mask, &[mask; 32]),
             Op::Window { d, a, window: space, to } => {
                 let base = window_base(*space);
@@ -346,7 +351,10 @@ impl Worker<'_, '_> {
                 fault.instead = "the kernel itself says that something is wrong";
                 return Err(fault);
             }
-            op => self.beside(w, mask, op)?,
+            op => match pairs(&mut w.regs, mask, op) {
+                Some(done) => return Ok(done),
+                None => self.beside(w, mask, op)?,
+            },
         }
         Ok(Ok(()))
     }
