@@ -11,7 +11,6 @@ mod convert;
 mod copies;
 mod dependents;
 mod exact;
-mod exact;
 mod faults;
 mod float;
 mod forms;
