@@ -153,6 +153,7 @@
 mod accesses;
 mod allocation;
 mod async_code;
+pub mod check;
 mod code;
 mod decode;
 mod exec;
@@ -167,15 +168,17 @@ mod memory_error;
 mod module;
 mod parse;
 mod tensor_map;
+mod watch;
 
 pub use accesses::{Accesses, Conflict, ConflictKind, Trigger};
 pub use fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
 pub use host_block::HostBlock;
-pub use launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace, run, run_at};
+pub use launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace, run, run_at, run_watched};
 pub use memory::{Memory, Taken};
 pub use memory_error::MemoryError;
 pub use module::{Kernel, Module, Param, ParseError, ParseErrors, Variable};
 pub use tensor_map::TensorMap;
+pub use watch::{Faults, Found, Watch, Watched};
 
 /// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.
 macro_rules! debug_is_display {
@@ -188,4 +191,4 @@ macro_rules! debug_is_display {
     )*};
 }
 
-debug_is_display!(Fault, MemoryError, ParseError, ParseErrors);
+debug_is_display!(Fault, MemoryError, ParseError, ParseErrors, check::CheckError);
