@@ -23,6 +23,7 @@ use crate::launch::{Launch, LaunchSite, Order, Schedule, Trace, run_watched};
 use crate::memory::Memory;
 use crate::memory_error::MemoryError;
 use crate::module::{Kernel, Module};
+use crate::parse_error::KernelError;
 use crate::watch::{Faults, Watch, Watched};
 
 /// A kernel, what it is launched with, and how it is checked. The fields may be changed until it is [run](Check::run).
@@ -77,13 +78,8 @@ pub fn schedule(seed: u64) -> Schedule {
 /// Why a check cannot be run.
 #[derive(Clone, PartialEq, Eq)]
 pub enum CheckError {
-    /// The module has no kernel of that name.
-    NoKernel {
-        /// The name.
-        name: String,
-        /// Those that it has.
-        kernels: Vec<String>,
-    },
+    /// The module has no kernel of that name, or one that cannot run.
+    Kernel(KernelError),
     /// There are more or fewer arguments than parameters.
     Count {
         /// Arguments.
@@ -116,12 +112,7 @@ pub enum CheckError {
 impl std::fmt::Display for CheckError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NoKernel { name, kernels } if kernels.is_empty() => {
-                write!(f, "there is no kernel `{name}`; the module has none at all")
-            }
-            Self::NoKernel { name, kernels } => {
-                write!(f, "there is no kernel `{name}`; there are {}", kernels.join(", "))
-            }
+            Self::Kernel(error) => error.fmt(f),
             Self::Count { given, wanted } => {
                 write!(f, "{given} arguments are given; the kernel has {wanted} parameters")
             }
@@ -158,11 +149,9 @@ impl<'a> Check<'a> {
     /// A check of a kernel without arguments yet: one thread, the first four schedules, a minute for each launch.
     ///
     /// # Errors
-    /// [`CheckError::NoKernel`].
+    /// [`CheckError::Kernel`].
     pub fn of(module: &'a Module, name: &str) -> Result<Check<'a>, CheckError> {
-        let kernels = || module.kernels().map(|kernel| kernel.name.clone()).collect();
-        let kernel = module.kernel(name);
-        let kernel = kernel.ok_or_else(|| CheckError::NoKernel { name: name.into(), kernels: kernels() })?;
+        let kernel = module.kernel(name).map_err(CheckError::Kernel)?;
         Ok(Check {
             module,
             kernel,
