@@ -141,6 +141,11 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// Where the address lies relative to the allocation, in words.
+    pub fn location(&self) -> Option<String> {
+        Some(describe(self.address?, self.allocation.as_ref()?))
+    }
+
     /// Whether two are one to whoever reads of them: the same class at the same instructions.
     pub fn is_same(&self, fault: &Fault) -> bool {
         let both = |fault: &Fault| (fault.place.clone(), fault.other.as_ref().map(|o| o.place.clone()));
@@ -172,8 +177,8 @@ impl fmt::Display for Fault {
         if let Some(other) = &self.other {
             write!(f, "\n  {} {} at {}", other.who, other.did, other.place)?;
         }
-        if let (Some(address), Some(a)) = (self.address, &self.allocation) {
-            write!(f, "\n  address 0x{address:x} is {}", describe(address, a))?;
+        if let (Some(address), Some(location)) = (self.address, self.location()) {
+            write!(f, "\n  address 0x{address:x} is {location}")?;
         }
         if !self.instead.is_empty() {
             write!(f, "\n  {}", self.instead)?;

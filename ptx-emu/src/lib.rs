@@ -168,6 +168,7 @@ mod launch;
 mod memory;
 mod memory_error;
 mod module;
+mod observe;
 mod parse;
 mod parse_error;
 mod tensor_map;
@@ -180,6 +181,7 @@ pub use launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace, run, run_at,
 pub use memory::{Memory, Taken};
 pub use memory_error::MemoryError;
 pub use module::{Kernel, Module, Param, RefusedKernel, Variable};
+pub use observe::{Followed, MemoryProfile, MemorySpace, Profile, RegisterStep, SiteProfile, Step};
 pub use parse_error::{ErrorKind, KernelError, ParseError, ParseErrors};
 pub use tensor_map::TensorMap;
 pub use watch::{Faults, Found, Watch, Watched};

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use crate::fault::Fault;
 use crate::launch::Stats;
+use crate::observe::{Followed, Profile, Step};
 
 /// What is asked of a launch besides its end.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,6 +15,10 @@ pub struct Watch {
     /// [`OutOfFuel`](crate::Class::OutOfFuel). Each block looks at the clock every few turns of its warps, so a launch
     /// ends within milliseconds of it.
     pub deadline: Option<Instant>,
+    /// Whether what each instruction does is counted.
+    pub profile: bool,
+    /// The thread whose instructions are recorded.
+    pub followed: Option<Followed>,
 }
 
 /// Which faults of a launch are wanted.
@@ -37,6 +42,10 @@ pub struct Watched {
     pub stats: Stats,
     /// The faults, each pair of instructions once, in the order of the blocks' turns.
     pub found: Vec<Found>,
+    /// What was counted, if it was.
+    pub profile: Option<Profile>,
+    /// The instructions of the followed thread.
+    pub steps: Vec<Step>,
 }
 
 /// A fault, and how many blocks had it.

@@ -23,6 +23,7 @@ use crate::launch::{Launch, LaunchSite, Order, Schedule, Trace, run_watched};
 use crate::memory::Memory;
 use crate::memory_error::MemoryError;
 use crate::module::{Kernel, Module};
+use crate::observe::Followed;
 use crate::parse_error::KernelError;
 use crate::watch::{Faults, Watch, Watched};
 
@@ -62,6 +63,10 @@ pub struct Check<'a> {
     /// Threads that run one launch's blocks. With more than one, blocks of a launch that is not traced may meet in
     /// another way each time.
     pub threads: usize,
+    /// Whether what the instructions do under the first schedule is counted.
+    pub profile: bool,
+    /// The thread whose instructions under the first schedule are recorded.
+    pub followed: Option<Followed>,
 }
 
 /// The schedule of a seed: 0 runs blocks and warps in order, 1 in the reverse order, others shuffle them. The seed also
@@ -169,6 +174,8 @@ impl<'a> Check<'a> {
             limit: Duration::from_secs(60),
             fuel: Schedule::default().fuel,
             threads: 1,
+            profile: false,
+            followed: None,
         })
     }
 
@@ -253,7 +260,10 @@ impl<'a> Check<'a> {
         let schedule = Schedule { fuel: self.fuel, threads: self.threads, ..schedule(seed) };
         let site =
             LaunchSite { cooperative: self.cooperative, cluster: self.cluster, ..LaunchSite::default() };
-        let watch = Watch { faults: self.faults, deadline: Instant::now().checked_add(self.limit) };
+        let deadline = Instant::now().checked_add(self.limit);
+        let first = seed == self.seeds.start;
+        let followed = self.followed.filter(|_| first);
+        let watch = Watch { faults: self.faults, deadline, profile: self.profile && first, followed };
         let watched = run_watched(&memory, &launch, &schedule, self.trace, &site, &watch);
         if let Some(found) = watched.found.iter().find(|found| found.fault.class == Class::BadLaunch) {
             return Err(CheckError::Launch(found.fault.what.clone()));

@@ -7,6 +7,7 @@ use super::element::Element;
 use super::finding::{Finding, Place, Problem};
 use super::{Check, Run};
 use crate::launch::Stats;
+use crate::observe::{Profile, Step};
 
 /// What a check found.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +22,10 @@ pub struct Report {
     pub buffers: Vec<Buffer>,
     /// What the launch did under the first schedule.
     pub stats: Stats,
+    /// What was counted under the first schedule, if it was asked for.
+    pub profile: Option<Profile>,
+    /// The instructions of the followed thread under the first schedule.
+    pub steps: Vec<Step>,
 }
 
 /// What may be meant so, and may be a mistake.
@@ -102,6 +107,8 @@ pub(super) fn report(check: &Check<'_>, runs: &[Run]) -> Report {
         schedules: runs.len() as u64,
         buffers: first.map(|run| after(check, run)).unwrap_or_default(),
         stats: first.map(|run| run.watched.stats.clone()).unwrap_or_default(),
+        profile: first.and_then(|run| run.watched.profile.clone()),
+        steps: first.map(|run| run.watched.steps.clone()).unwrap_or_default(),
     }
 }
 

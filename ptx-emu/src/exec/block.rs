@@ -4,6 +4,7 @@
 //! which warp runs next. It may choose any, because nothing orders warps between barriers.
 
 use std::cell::RefCell;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -13,6 +14,7 @@ use super::copy::Copies;
 use super::grid::{Grid, mix};
 use super::lanes;
 use super::mbarrier::Mbarriers;
+use super::observer::Observer;
 use super::regs::{Bank, Undefined};
 use super::shared::Shared;
 use super::store::BulkStores;
@@ -71,6 +73,8 @@ pub(crate) struct Worker<'g, 'a> {
     pub(crate) stats: Stats,
     /// The record of a traced launch.
     pub(crate) recorder: Option<Box<Recorder>>,
+    /// What is counted and followed, if anything is.
+    pub(crate) observer: Option<Box<Observer>>,
     fuel: u64,
 }
 
@@ -109,6 +113,7 @@ impl<'g, 'a> Worker<'g, 'a> {
             cache: vec![0; grid.code.sites as usize],
             stats: Stats::default(),
             recorder: (grid.trace == Trace::On).then(Box::default),
+            observer: Observer::of(grid),
             fuel: 0,
         }
     }
@@ -119,6 +124,13 @@ impl<'g, 'a> Worker<'g, 'a> {
         let find = |base| self.grid.table.find(base).map(|a| a.info());
         let record = self.recorder.take().map(|r| r.finish(&self.grid.launch.kernel.name, place, find));
         SPARE.with_borrow_mut(|spare| spare.append(&mut self.warps));
+        if let Some(own) = self.observer.take() {
+            let mut all = self.grid.observed.lock().unwrap_or_else(PoisonError::into_inner);
+            match &mut *all {
+                Some(all) => all.add(*own),
+                None => *all = Some(own),
+            }
+        }
         Stats { accesses: record, ..self.stats }
     }
 
@@ -234,7 +246,10 @@ impl<'g, 'a> Worker<'g, 'a> {
         let mut warp = std::mem::take(&mut self.warps[index]);
         let turn = TURN.min(self.fuel + 1);
         let before = warp.executed;
-        let result = self.execute(&mut warp, before + turn);
+        let result = match self.observer.is_some() {
+            true => self.execute::<true>(&mut warp, before + turn),
+            false => self.execute::<false>(&mut warp, before + turn),
+        };
         let used = warp.executed - before;
         let result = result.and_then(|pause| match self.fuel.checked_sub(used) {
             Some(left) => {
@@ -368,9 +383,7 @@ impl<'g, 'a> Worker<'g, 'a> {
     /// The fault of reading a register before writing it.
     #[cold]
     pub(crate) fn undefined(&self, warp: &Warp, u: Undefined) -> Box<Fault> {
-        let names = &self.grid.code.names;
-        let found = names.binary_search_by_key(&(u.bank, u.slot), |(bank, slot, _)| (*bank, *slot));
-        let name = found.map_or("a temporary", |i| names[i].2.as_str());
+        let name = self.grid.code.name_of(u.bank, u.slot).unwrap_or("a temporary");
         if let Some((pc, lanes)) = warp.lost_at(u.slot, u.lanes).filter(|_| u.bank == Bank::W32) {
             return self.lost_in_shuffle(warp, name, lanes, pc);
         }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::block::Worker;
+use super::observer::Observer;
 use crate::allocation::Allocation;
 use crate::code::Code;
 use crate::fault::OtherPlace;
@@ -44,6 +45,8 @@ pub(crate) struct Grid<'a> {
     clusters: u64,
     /// The faults, each with the first turn of a block that had it.
     faults: Mutex<Vec<(u64, Found)>>,
+    /// What workers observed.
+    pub(crate) observed: Mutex<Option<Box<Observer>>>,
     /// What was set of conditions: handle and value.
     pub(crate) conditions: Mutex<Vec<(u64, u32)>>,
 }
@@ -142,7 +145,9 @@ pub(crate) fn run(
         let written = stats.accesses.as_ref().and_then(|a| read_only_written(launch, schedule, a));
         found.extend(written.map(|fault| Found { fault: *fault, blocks: 1 }));
     }
-    Watched { stats, found }
+    let observed = grid.observed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let profile = observed.as_ref().filter(|_| watch.profile).map(|observed| observed.profile(grid.code));
+    Watched { stats, found, profile, steps: observed.map(|observed| observed.steps).unwrap_or_default() }
 }
 
 impl<'a> Grid<'a> {
@@ -175,6 +180,7 @@ impl<'a> Grid<'a> {
             next: AtomicU64::new(0),
             clusters: launch.grid.iter().zip(cluster).map(|(n, c)| u64::from(n / c)).product(),
             faults: Mutex::default(),
+            observed: Mutex::default(),
             conditions: Mutex::default(),
         })
     }

@@ -12,6 +12,7 @@ use crate::code::{
     Address, Atomic, Fence, MemoryOrder, RegisterOperand, Scope, SetCondition, Space, Transfer,
 };
 use crate::fault::OtherPlace;
+use crate::observe::MemorySpace;
 use crate::{Class, Fault};
 
 /// The address of each lane; lanes that do not take part have the first one's.
@@ -90,6 +91,7 @@ impl Worker<'_, '_> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &t.address, &mut addresses)?;
         self.place_all(w, mask, t.space, &mut addresses)?;
+        self.observe(w, mask, t.space, &addresses, t.width.bytes * t.regs.len() as u32);
         match t.space {
             Space::Global | Space::Const => self.load_global(w, mask, t, &addresses),
             Space::Shared | Space::Cluster => self.load_shared(w, mask, t, &addresses),
@@ -102,6 +104,26 @@ impl Worker<'_, '_> {
         }?;
         self.synchronise(w, mask, t.space, (t.order, t.scope), &addresses, Does::Reads);
         Ok(())
+    }
+
+    /// Counts an access, by the spaces that its addresses lie in.
+    #[inline]
+    fn observe(&mut self, w: &Warp, mask: u32, space: Space, addresses: &Addresses, bytes: u32) {
+        if let Some(observer) = &mut self.observer {
+            let space_of = |lane: &usize| match (space, resolve(addresses[*lane]).0) {
+                (Space::Shared | Space::Cluster, _) => MemorySpace::Shared,
+                (Space::Local, _) => MemorySpace::Local,
+                (Space::Generic, Resolved::Shared) => MemorySpace::Shared,
+                (Space::Generic, Resolved::Local) => MemorySpace::Local,
+                _ => MemorySpace::Global,
+            };
+            for space in [MemorySpace::Global, MemorySpace::Shared, MemorySpace::Local] {
+                let part = lanes(mask).filter(|lane| space_of(lane) == space).fold(0, set_bit);
+                if part != 0 {
+                    observer.access(w.now.pc, space, part, addresses, bytes);
+                }
+            }
+        }
     }
 
     /// Keeps what the lanes set of conditions, in their order.
@@ -121,6 +143,7 @@ impl Worker<'_, '_> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &t.address, &mut addresses)?;
         self.place_all(w, mask, t.space, &mut addresses)?;
+        self.observe(w, mask, t.space, &addresses, t.width.bytes * t.regs.len() as u32);
         match t.space {
             Space::Global | Space::Const => self.store_global(w, mask, t, &addresses),
             Space::Shared | Space::Cluster => self.store_shared(w, mask, t, &addresses),
@@ -139,6 +162,7 @@ impl Worker<'_, '_> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &a.address, &mut addresses)?;
         self.place_all(w, mask, a.space, &mut addresses)?;
+        self.observe(w, mask, a.space, &addresses, a.bytes);
         match a.space {
             Space::Shared | Space::Cluster => self.atomic_shared(w, mask, a, &addresses),
             Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {

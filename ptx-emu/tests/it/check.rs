@@ -175,7 +175,7 @@ fn structures_and_variables_are_set() {
 fn what_cannot_be_run_is_named() {
     let module = module(COPY);
     let named = Check::of(&module, "j").map(|_| ()).unwrap_err();
-    assert_eq!(named.to_string(), "there is no kernel `j`; there are k");
+    assert_eq!(named.to_string(), "there is no kernel j; the module has k");
     let mut checked = check(&module);
     checked.args.pop();
     assert_eq!(checked.run().unwrap_err().to_string(), "1 arguments are given; the kernel has 2 parameters");
