@@ -231,8 +231,10 @@ impl<'a> Unit<'a> {
         let guard = inst.guard.iter().map(|guard| (guard.name, guard.at));
         let operands = inst.operands.iter().flat_map(ast::Operand::names);
         for (name, at) in guard.chain(operands) {
-            if let Some(register) = self.find_register(name, at) {
-                self.code.mentions.push((bank(register.ty), register.slot));
+            let Some(register) = self.find_register(name, at) else { continue };
+            let register = (bank(register.ty), register.slot);
+            if !self.code.mentions[known as usize..].contains(&register) {
+                self.code.mentions.push(register);
             }
         }
         self.code.mention_ends.push(self.code.mentions.len() as u32);

@@ -41,6 +41,9 @@ pub(crate) fn list(path: &Path, module: &Module) -> Result<(), Failure> {
     if let Some(kernel) = module.kernels().next() {
         writeln!(out, "\nTo run one:\n  {}", invocation(path, kernel))?;
     }
+    if module.errors().iter().any(|error| error.kind == ErrorKind::IllFormed) {
+        return Err(Failure::Input("the text is wrong; ptxas refuses it too".into()));
+    }
     match (runs, refused) {
         (_, 0) => Ok(()),
         (0, _) => Err(Failure::Input("none of the kernels can run here".into())),
