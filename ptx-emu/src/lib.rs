@@ -40,6 +40,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! [`check`] does this for several schedules, with buffers that it makes and compares: the beginning of a unit test.
+//!
 //! # How it works
 //!
 //! `parse` builds a syntax tree. `decode` checks names, types, literals and [features](Module::parse) and turns each
