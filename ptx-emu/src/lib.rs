@@ -113,7 +113,8 @@
 //! - `griddepcontrol` does not affect the launch itself. A traced launch records it: see *Programmatic edges*.
 //! - Caches, cache hints and policies, and `prefetch` have no effect.
 //! - `nanosleep` ends the warp's turn. When all runnable warps of a block sleep, as in a loop that polls what another
-//!   block will write, the thread starts another block and returns to this one when that block has ended.
+//!   block will write, the thread starts another block and returns to this one when that block has ended. At most 256
+//!   blocks of a thread sleep at a time; then the last of them only polls.
 //!
 //! # Programmatic edges
 //!

@@ -62,9 +62,8 @@ impl Buffer {
     pub(super) fn place(&self, memory: &Memory) -> Result<u64, MemoryError> {
         let address = memory.alloc(self.bytes() as u64)?;
         memory.set_label(address, &self.name);
-        match &self.contents {
-            Some(contents) => memory.write(address, contents)?,
-            None => {}
+        if let Some(contents) = &self.contents {
+            memory.write(address, contents)?;
         }
         Ok(address)
     }

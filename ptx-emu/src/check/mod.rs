@@ -2,6 +2,40 @@
 //!
 //! A check launches one kernel once under each schedule, on memory of its own that is filled anew. Schedules run in
 //! parallel, one thread each, so that a seed gives the same findings every time.
+//!
+//! ```
+//! use ptx_emu::check::Check;
+//! use ptx_emu::{Module, Trace};
+//!
+//! let module = Module::parse("
+//!     .version 7.0
+//!     .target sm_75
+//!     .address_size 64
+//!     .visible .entry twice(.param .u64 x, .param .u64 y, .param .f32 a)
+//!     {
+//!         .reg .b32 %t; .reg .f32 %v, %a; .reg .b64 %x, %y;
+//!         ld.param.u64 %x, [x]; ld.param.u64 %y, [y]; ld.param.f32 %a, [a];
+//!         mov.u32 %t, %tid.x;
+//!         mad.wide.u32 %x, %t, 4, %x;
+//!         mad.wide.u32 %y, %t, 4, %y;
+//!         ld.global.f32 %v, [%x];
+//!         mul.f32 %v, %v, %a;
+//!         st.global.f32 [%y], %v;
+//!         ret;
+//!     }
+//! ")?;
+//! let mut check = Check::of(&module, "twice")?;
+//! let (x, y) = (check.input("x", &[3f32; 64]), check.output::<f32>("y", 64));
+//! check.args = vec![x, y, 2f32.into()];
+//! (check.block, check.trace) = ([64, 1, 1], Trace::On);
+//! let report = check.run()?;
+//! assert!(report.findings.is_empty(), "{report}");
+//! assert_eq!(report.output::<f32>("y"), [6.0; 64]);
+//!
+//! check.block = [65, 1, 1];
+//! assert!(check.run()?.to_string().contains("just past the end of `x`"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod argument;
 mod element;

@@ -31,6 +31,9 @@ const TURN: u64 = 10_000;
 /// Turns in a row that end in a failed wait, after which the block is considered stuck.
 const MOST_FAILED_WAITS: u32 = 1 << 16;
 
+/// Blocks of one thread that may sleep at a time; each has a part of its stack.
+const MOST_ASLEEP: u32 = 256;
+
 /// Rounds of turns between looks at the clock.
 const LOOKS: u64 = 8;
 
@@ -75,6 +78,8 @@ pub(crate) struct Worker<'g, 'a> {
     pub(crate) recorder: Option<Box<Recorder>>,
     /// What is counted and followed, if anything is.
     pub(crate) observer: Option<Box<Observer>>,
+    /// Blocks that sleep while this one runs on their thread.
+    depth: u32,
     fuel: u64,
 }
 
@@ -114,6 +119,7 @@ impl<'g, 'a> Worker<'g, 'a> {
             stats: Stats::default(),
             recorder: (grid.trace == Trace::On).then(Box::default),
             observer: Observer::of(grid),
+            depth: 0,
             fuel: 0,
         }
     }
@@ -215,8 +221,12 @@ impl<'g, 'a> Worker<'g, 'a> {
 
     /// Runs another block to its end while this one sleeps, if one is left; returns whether there was one.
     fn run_another_block(&mut self) -> bool {
+        if self.depth >= MOST_ASLEEP {
+            return false;
+        }
         let Some(turn) = self.grid.take() else { return false };
         let mut other = Worker::new(self.grid);
+        other.depth = self.depth + 1;
         let own = self.recorder.as_mut().map(|recorder| recorder.suspend());
         std::mem::swap(&mut self.recorder, &mut other.recorder);
         self.grid.run_block(&mut other, turn);

@@ -132,7 +132,7 @@ fn a_launch_that_does_not_end_is_stopped() {
             "mov.u32 %v, 0; again: {body} setp.ne.u32 %p, %v, 4000000000; @%p bra again; st.global.u32 [%o], %v;"
         ));
         let mut check = check(&module);
-        check.grid = [300, 1, 1];
+        check.grid = [5000, 1, 1];
         check.limit = Duration::from_millis(50);
         check.fuel = u64::MAX >> 1;
         check.faults = Faults::EachBlock;

@@ -129,10 +129,8 @@ fn verdict(args: &Args, report: &Report, status: ExitStatus) -> Result<(), Failu
     if !status.success() {
         return Err(Failure::Runtime(format!("{program} failed: {status}")));
     }
-    match report.findings.is_empty() && !(args.leaks && !report.leaks.is_empty()) {
-        true => Ok(()),
-        false => Err(Failure::Shown),
-    }
+    let leaked = args.leaks && !report.leaks.is_empty();
+    if leaked || !report.findings.is_empty() { Err(Failure::Shown) } else { Ok(()) }
 }
 
 /// What the library has written.

@@ -53,7 +53,7 @@ fn room(element: ElementType, count: usize) -> Result<Vec<u8>, String> {
 fn repeated(one: &[u8], count: usize) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let size = count.checked_mul(one.len());
-    if !size.is_some_and(|size| bytes.try_reserve_exact(size).is_ok()) {
+    if size.is_none_or(|size| bytes.try_reserve_exact(size).is_err()) {
         return Err(format!("there is no memory for {count} elements of {} bytes", one.len()));
     }
     (0..count).for_each(|_| bytes.extend(one));
