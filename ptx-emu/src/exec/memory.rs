@@ -12,7 +12,6 @@ use crate::code::{
     Address, Atomic, Fence, MemoryOrder, RegisterOperand, Scope, SetCondition, Space, Transfer,
 };
 use crate::fault::OtherPlace;
-use crate::observe::MemorySpace;
 use crate::{Class, Fault};
 
 /// The address of each lane; lanes that do not take part have the first one's.
@@ -20,7 +19,7 @@ pub(crate) type Addresses = [u64; 32];
 
 /// A space an address resolves to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Resolved {
+pub(super) enum Resolved {
     Global,
     Shared,
     Local,
@@ -35,7 +34,7 @@ enum Does {
 }
 
 /// Which space a generic address lies in, and the address there.
-fn resolve(address: u64) -> (Resolved, u64) {
+pub(super) fn resolve(address: u64) -> (Resolved, u64) {
     match address {
         a if a.wrapping_sub(SHARED_WINDOW) < WINDOW => (Resolved::Shared, a - SHARED_WINDOW),
         a if a.wrapping_sub(LOCAL_WINDOW) < WINDOW => (Resolved::Local, a - LOCAL_WINDOW),
@@ -104,26 +103,6 @@ impl Worker<'_, '_> {
         }?;
         self.synchronise(w, mask, t.space, (t.order, t.scope), &addresses, Does::Reads);
         Ok(())
-    }
-
-    /// Counts an access, by the spaces that its addresses lie in.
-    #[inline]
-    fn observe(&mut self, w: &Warp, mask: u32, space: Space, addresses: &Addresses, bytes: u32) {
-        if let Some(observer) = &mut self.observer {
-            let space_of = |lane: &usize| match (space, resolve(addresses[*lane]).0) {
-                (Space::Shared | Space::Cluster, _) => MemorySpace::Shared,
-                (Space::Local, _) => MemorySpace::Local,
-                (Space::Generic, Resolved::Shared) => MemorySpace::Shared,
-                (Space::Generic, Resolved::Local) => MemorySpace::Local,
-                _ => MemorySpace::Global,
-            };
-            for space in [MemorySpace::Global, MemorySpace::Shared, MemorySpace::Local] {
-                let part = lanes(mask).filter(|lane| space_of(lane) == space).fold(0, set_bit);
-                if part != 0 {
-                    observer.access(w.now.pc, space, part, addresses, bytes);
-                }
-            }
-        }
     }
 
     /// Keeps what the lanes set of conditions, in their order.

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use super::block::Worker;
 use super::grid::Grid;
-use super::lanes;
-use super::memory::Addresses;
+use super::memory::{Addresses, Resolved, resolve};
 use super::regs::Bank;
 use super::warp::Warp;
-use crate::code::Code;
+use super::{lanes, set_bit};
+use crate::code::{Code, Space};
 use crate::observe::{Followed, MemoryProfile, MemorySpace, Profile, RegisterStep, SiteProfile, Step};
 
 /// What one worker observes.
@@ -146,6 +146,26 @@ fn value(w: &Warp, bank: Bank, slot: u32, lane: u32) -> Option<u64> {
 }
 
 impl Worker<'_, '_> {
+    /// Counts an access, by the spaces that its addresses lie in.
+    #[inline]
+    pub(super) fn observe(&mut self, w: &Warp, mask: u32, space: Space, addresses: &Addresses, bytes: u32) {
+        if let Some(observer) = &mut self.observer {
+            let space_of = |lane: &usize| match (space, resolve(addresses[*lane]).0) {
+                (Space::Shared | Space::Cluster, _) => MemorySpace::Shared,
+                (Space::Local, _) => MemorySpace::Local,
+                (Space::Generic, Resolved::Shared) => MemorySpace::Shared,
+                (Space::Generic, Resolved::Local) => MemorySpace::Local,
+                _ => MemorySpace::Global,
+            };
+            for space in [MemorySpace::Global, MemorySpace::Shared, MemorySpace::Local] {
+                let part = lanes(mask).filter(|lane| space_of(lane) == space).fold(0, set_bit);
+                if part != 0 {
+                    observer.access(w.now.pc, space, part, addresses, bytes);
+                }
+            }
+        }
+    }
+
     /// A warp is about to execute an instruction in the lanes of `mask`.
     pub(crate) fn before(&mut self, w: &Warp, mask: u32) -> Option<Before> {
         let observer = self.observer.as_mut()?;
