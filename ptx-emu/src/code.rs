@@ -22,6 +22,10 @@ pub(crate) struct Code {
     pub(crate) specials: Vec<(u32, Special)>,
     /// For each instruction, the 32-bit registers that it reads and that it writes, if there are products of warpgroups.
     pub(crate) uses: Vec<[Box<[u32]>; 2]>,
+    /// The registers that each instruction names, one instruction after the other.
+    pub(crate) mentions: Vec<(Bank, u32)>,
+    /// For each instruction, where its registers end.
+    pub(crate) mention_ends: Vec<u32>,
     /// Names of registers, for faults, sorted by bank and slot.
     pub(crate) names: Vec<(Bank, u32, String)>,
     /// Static shared variables; a dynamic one has no size.
@@ -30,6 +34,21 @@ pub(crate) struct Code {
     pub(crate) local: u32,
     /// Number of memory instructions, each of which has a cache entry.
     pub(crate) sites: u32,
+}
+
+impl Code {
+    /// The registers that an instruction names.
+    pub(crate) fn mentioned(&self, pc: u32) -> &[(Bank, u32)] {
+        let end = |i: u32| self.mention_ends.get(i as usize).map_or(self.mentions.len(), |end| *end as usize);
+        let start = pc.checked_sub(1).map_or(0, end);
+        &self.mentions[start..end(pc)]
+    }
+
+    /// The name of a register.
+    pub(crate) fn name_of(&self, bank: Bank, slot: u32) -> Option<&str> {
+        let found = self.names.binary_search_by_key(&(bank, slot), |(bank, slot, _)| (*bank, *slot));
+        found.ok().map(|i| self.names[i].2.as_str())
+    }
 }
 
 /// A named range of shared memory.

@@ -40,6 +40,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! [`check`] does this for several schedules, with buffers that it makes and compares: the beginning of a unit test.
+//!
 //! # How it works
 //!
 //! `parse` builds a syntax tree. `decode` checks names, types, literals and [features](Module::parse) and turns each
@@ -116,7 +118,8 @@
 //! - `griddepcontrol` does not affect the launch itself. A traced launch records it: see *Programmatic edges*.
 //! - Caches, cache hints and policies, and `prefetch` have no effect.
 //! - `nanosleep` ends the warp's turn. When all runnable warps of a block sleep, as in a loop that polls what another
-//!   block will write, the thread starts another block and returns to this one when that block has ended.
+//!   block will write, the thread starts another block and returns to this one when that block has ended. At most 256
+//!   blocks of a thread sleep at a time; then the last of them only polls.
 //!
 //! # Programmatic edges
 //!
@@ -162,6 +165,7 @@
 mod accesses;
 mod allocation;
 mod async_code;
+pub mod check;
 mod code;
 mod decode;
 mod exec;
@@ -175,20 +179,24 @@ mod launch;
 mod memory;
 mod memory_error;
 mod module;
+mod observe;
 mod parse;
 mod parse_error;
 mod tensor_map;
 mod video_code;
+mod watch;
 
 pub use accesses::{Accesses, Conflict, ConflictKind, Trigger};
 pub use fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
 pub use host_block::HostBlock;
-pub use launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace, run, run_at};
+pub use launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace, run, run_at, run_watched};
 pub use memory::{Memory, Taken};
 pub use memory_error::MemoryError;
 pub use module::{Kernel, Module, Param, RefusedKernel, Variable};
+pub use observe::{Followed, MemoryProfile, MemorySpace, Profile, RegisterStep, SiteProfile, Step};
 pub use parse_error::{ErrorKind, KernelError, ParseError, ParseErrors};
 pub use tensor_map::TensorMap;
+pub use watch::{Faults, Found, Watch, Watched};
 
 /// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.
 macro_rules! debug_is_display {
@@ -201,4 +209,4 @@ macro_rules! debug_is_display {
     )*};
 }
 
-debug_is_display!(Fault, KernelError, MemoryError, ParseError, ParseErrors);
+debug_is_display!(Fault, KernelError, MemoryError, ParseError, ParseErrors, check::CheckError);

@@ -19,7 +19,7 @@ pub(crate) type Addresses = [u64; 32];
 
 /// A space an address resolves to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Resolved {
+pub(super) enum Resolved {
     Global,
     Shared,
     Local,
@@ -34,7 +34,7 @@ enum Does {
 }
 
 /// Which space a generic address lies in, and the address there.
-fn resolve(address: u64) -> (Resolved, u64) {
+pub(super) fn resolve(address: u64) -> (Resolved, u64) {
     match address {
         a if a.wrapping_sub(SHARED_WINDOW) < WINDOW => (Resolved::Shared, a - SHARED_WINDOW),
         a if a.wrapping_sub(LOCAL_WINDOW) < WINDOW => (Resolved::Local, a - LOCAL_WINDOW),
@@ -90,6 +90,7 @@ impl Worker<'_, '_> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &t.address, &mut addresses)?;
         self.place_all(w, mask, t.space, &mut addresses)?;
+        self.observe(w, mask, t.space, &addresses, t.width.bytes * t.regs.len() as u32);
         match t.space {
             Space::Global | Space::Const => self.load_global(w, mask, t, &addresses),
             Space::Shared | Space::Cluster => self.load_shared(w, mask, t, &addresses),
@@ -121,6 +122,7 @@ impl Worker<'_, '_> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &t.address, &mut addresses)?;
         self.place_all(w, mask, t.space, &mut addresses)?;
+        self.observe(w, mask, t.space, &addresses, t.width.bytes * t.regs.len() as u32);
         match t.space {
             Space::Global | Space::Const => self.store_global(w, mask, t, &addresses),
             Space::Shared | Space::Cluster => self.store_shared(w, mask, t, &addresses),
@@ -139,6 +141,7 @@ impl Worker<'_, '_> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &a.address, &mut addresses)?;
         self.place_all(w, mask, a.space, &mut addresses)?;
+        self.observe(w, mask, a.space, &addresses, a.bytes);
         match a.space {
             Space::Shared | Space::Cluster => self.atomic_shared(w, mask, a, &addresses),
             Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {

@@ -12,6 +12,7 @@ mod grid;
 mod matrix;
 mod mbarrier;
 mod memory;
+mod observer;
 mod owners;
 pub(crate) mod regs;
 mod shared;

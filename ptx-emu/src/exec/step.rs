@@ -195,7 +195,7 @@ enum Next {
 
 impl Worker<'_, '_> {
     /// Runs a warp until it waits, ends, or has executed `until` instructions.
-    pub(crate) fn execute(&mut self, w: &mut Warp, until: u64) -> Checked<Pause> {
+    pub(crate) fn execute<const OBSERVED: bool>(&mut self, w: &mut Warp, until: u64) -> Checked<Pause> {
         let ops = &self.grid.code.ops[..];
         loop {
             while w.now.pc == w.now.join && w.now.mask != 0 {
@@ -217,14 +217,22 @@ impl Worker<'_, '_> {
             };
             w.executed += 1;
             w.lane_count += u64::from(mask.count_ones());
+            let before = if OBSERVED { self.before(w, mask) } else { None };
             if mask == 0 {
+                if OBSERVED {
+                    self.after(w, before);
+                }
                 w.now.pc += 1;
                 continue;
             }
             if step.watched {
                 self.check_products(w)?;
             }
-            match self.operation(w, mask, &step.op)? {
+            let next = self.operation(w, mask, &step.op);
+            if OBSERVED {
+                self.after(w, before);
+            }
+            match next? {
                 Next::Following => w.now.pc += 1,
                 Next::Frame => {}
                 Next::Pause(pause) => return Ok(pause),
