@@ -1,0 +1,261 @@
+"""Compiles the corpus to PTX, runs it on the emulator, and compares with NumPy. `README.md` says how to call it."""
+
+import argparse
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from cases import Case, InOut, Out, Struct, TensorMap
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+TARGET = ROOT / "target" / "corpus"
+RUNNER = ROOT / "target" / "debug" / "examples" / "launch"
+SCHEDULES = [
+    {"seed": 0, "order": "in order"},
+    {"seed": 1, "order": "reversed"},
+    {"seed": 2, "order": "shuffled"},
+    {"seed": 3, "order": "shuffled"},
+    {"seed": 4, "order": "shuffled"},
+]
+# Seconds that all schedules of a kernel may take together.
+LIMIT = 120
+
+
+def module_of(path):
+    """The Python module of a file."""
+    sys.path[:0] = [str(HERE)] if str(HERE) not in sys.path else []
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def nvcc():
+    """nvcc and the folders that it needs, from PyPI or from `CUDA_HOME`."""
+    if home := os.environ.get("CUDA_HOME"):
+        return Path(home)
+    import nvidia
+
+    return next(p / "cu13" for p in map(Path, nvidia.__path__) if (p / "cu13" / "bin" / "nvcc").exists())
+
+
+def compile_cuda(source, arch, flags, ptx):
+    """Compiles a source unless its PTX is newer; gives the message of a failure."""
+    if ptx.exists() and ptx.stat().st_mtime > source.stat().st_mtime:
+        return None
+    home = nvcc()
+    command = [home / "bin" / "nvcc", "-ptx", "-lineinfo", "-std=c++17", f"-arch={arch}", *flags]
+    command += [f"-I{home}/include", f"-I{home}/include/cccl", source, "-o", ptx]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    return (done.stdout + done.stderr).strip() if done.returncode else None
+
+
+def cut(text, entry):
+    """The PTX text without its other kernels; lines keep their numbers."""
+    kernels = re.compile(r"^(\.visible |\.weak )?\.entry ([\w$]+).*?^\}", re.S | re.M)
+    blank = lambda m: m.group(0) if m.group(2) == entry else "\n" * m.group(0).count("\n")
+    return kernels.sub(blank, text)
+
+
+def entry_of(text, part):
+    """The one kernel whose name is `part`, or has it in its mangled name."""
+    names = re.findall(r"\.entry ([\w$]+)", text)
+    found = [n for n in names if n == part] or [n for n in names if part in n]
+    if len(found) != 1:
+        raise LookupError(f"{part}: {found or 'none'} of {names}")
+    return found[0]
+
+
+def triple(n):
+    return [*((n,) if isinstance(n, int) else n), 1, 1][:3]
+
+
+class Job:
+    """The description of a launch, its data written to files, and what is expected of it."""
+
+    def __init__(self, case: Case, entry, ptx: Path, folder: Path):
+        self.folder, self.buffers, self.expected = folder, [], []
+        folder.mkdir(parents=True, exist_ok=True)
+        args = case.make(np.random.default_rng(zlib.crc32(case.make.__name__.encode())))
+        self.json = {
+            "ptx": str(ptx),
+            "kernel": entry,
+            "grid": triple(case.grid),
+            "block": triple(case.block),
+            "shared": case.shared,
+            "cooperative": case.cooperative,
+            "cluster": case.cluster and triple(case.cluster),
+            "args": [self.argument(a) for a in args],
+            "symbols": [{"name": n, "data": self.data(n, d)} for n, d in case.symbols.items()],
+            "buffers": self.buffers,
+            "outputs": list(range(len(self.expected))),
+            "fuel": case.fuel,
+            "out": str(folder / "out"),
+        }
+
+    def data(self, name, array):
+        path = self.folder / f"{name}.bin"
+        path.write_bytes(np.ascontiguousarray(array).tobytes())
+        return str(path)
+
+    def argument(self, arg):
+        if isinstance(arg, TensorMap):
+            (rows, columns), size = arg.array.shape, arg.array.itemsize
+            rest = {"element": size, "dims": [columns, rows], "strides": [columns * size], "boxed": arg.boxed[::-1]}
+            return {"map": {"buffer": self.buffer(arg.array), "swizzle": arg.swizzle, **rest}}
+        if isinstance(arg, Struct):
+            return self.struct(arg)
+        if isinstance(arg, (np.ndarray, Out, InOut)) and not (isinstance(arg, np.ndarray) and arg.ndim == 0):
+            return {"bytes": [0] * 8, "pointers": [[0, self.buffer(arg)]]}
+        return {"bytes": list(np.asarray(arg).tobytes())}
+
+    def struct(self, struct):
+        data, pointers, widest = [], [], 1
+        for member in map(self.argument, struct.members):
+            size = len(member["bytes"])
+            data += [0] * (-len(data) % min(size, 16))
+            pointers += [[at + len(data), index] for at, index in member.get("pointers", [])]
+            data, widest = data + member["bytes"], max(widest, min(size, 16))
+        return {"bytes": data + [0] * (-len(data) % widest), "pointers": pointers}
+
+    def buffer(self, arg):
+        index = len(self.buffers)
+        name = f"buffer {index}"
+        if isinstance(arg, Out):
+            before, after = None, arg
+        elif isinstance(arg, InOut):
+            before, after = np.asarray(arg.initial), arg
+        else:
+            before, after = arg, Out(arg)
+        like = np.asarray(after.expected if before is None else before)
+        if after.expected is not None:
+            kind = like.dtype if before is None else before.dtype
+            after.expected = np.ascontiguousarray(np.asarray(after.expected).astype(kind, copy=False))
+        self.buffers.append({"label": name, "bytes": like.nbytes, "data": before is not None and self.data(name, before) or None})
+        self.expected.append((like, after))
+        return index
+
+    def wrong(self, run):
+        """What is wrong with the results of a run, or None."""
+        path = self.folder / f"out.{run}"
+        found = (path if path.exists() else self.folder / "out.0").read_bytes()
+        for index, (like, after) in enumerate(self.expected):
+            got, found = np.frombuffer(found[: like.nbytes], like.dtype).reshape(like.shape), found[like.nbytes :]
+            if after.expected is not None and (why := differs(got, after)):
+                return f"buffer {index}: {why}"
+        return None
+
+    def run(self, schedules, limit=LIMIT):
+        """Runs the job; gives what the runner printed, or what stopped it."""
+        for old in self.folder.glob("out.*"):
+            old.unlink()
+        text = json.dumps({**self.json, "schedules": schedules}, default=int)
+        try:
+            done = subprocess.run([RUNNER], input=text, capture_output=True, text=True, timeout=limit)
+        except subprocess.TimeoutExpired:
+            return {"stopped": f"more than {limit} s"}
+        return json.loads(done.stdout) if done.returncode == 0 else {"stopped": done.stderr.strip()}
+
+
+def differs(got, after):
+    """How a result differs from what is expected, or None."""
+    want = after.expected.reshape(got.shape)
+    if after.order:
+        got, want = np.sort(got, None), np.sort(want, None)
+    if after.within == 0:
+        bad = got.view(f"V{got.itemsize}") != want.view(f"V{got.itemsize}") if got.dtype.kind != "f" else ~same(got, want)
+    else:
+        with np.errstate(invalid="ignore", over="ignore"):
+            scale = np.max(np.abs(np.where(np.isfinite(want), want, 0)), initial=0)
+            bad = ~(same(got, want) | (np.abs(got.astype(float) - want) <= after.within * scale))
+    if not bad.any():
+        return None
+    at = np.argmax(bad)
+    return f"{np.count_nonzero(bad)} of {bad.size} differ, first at {at}: {got.flat[at]} instead of {want.flat[at]}"
+
+
+def same(got, want):
+    return (got == want) | (np.isnan(got) & np.isnan(want))
+
+
+def cuda_kernels(names):
+    """Compiles the CUDA sources; gives (source, case, PTX file or the compiler's message)."""
+    sources = [s for s in sorted((HERE / "cuda").glob("*.cu")) if not names or s.stem in names]
+    (TARGET / "cuda").mkdir(parents=True, exist_ok=True)
+
+    def one(source):
+        cases = module_of(source.with_suffix(".py"))
+        ptx = TARGET / "cuda" / f"{source.stem}.ptx"
+        arch, flags = getattr(cases, "ARCH", "sm_80"), getattr(cases, "FLAGS", [])
+        return source, cases.CASES, compile_cuda(source, arch, flags, ptx), ptx
+
+    with ThreadPoolExecutor(2) as pool:
+        for source, cases, error, ptx in pool.map(one, sources):
+            for name, case in cases.items():
+                yield f"cuda/{source.name}", name, case, error, ptx
+
+
+def prepared(name, case, ptx):
+    """The job of a case, its kernel cut out of its module."""
+    text = ptx.read_text()
+    entry = entry_of(text, case.kernel)
+    folder = TARGET / "run" / ptx.stem / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    alone = folder / "kernel.ptx"
+    alone.write_text(cut(text, entry))
+    return Job(case, entry, alone, folder)
+
+
+def outcome(kernel):
+    """Runs a kernel; gives (source, name, what came of it), the last None where all is well."""
+    source, name, case, error, ptx = kernel
+    if error:
+        return source, name, f"not compiled: {error}"
+    try:
+        job = prepared(name, case, ptx)
+    except LookupError as e:
+        return source, name, f"not compiled: {e}"
+    traced = [{**s, "trace": trace} for trace in (True, False) for s in SCHEDULES]
+    answer = job.run(traced)
+    if "load" in answer:
+        return source, name, "not loaded: " + "; ".join(dict.fromkeys(answer["load"]))
+    if "stopped" in answer:
+        return source, name, f"stopped: {answer['stopped']}"
+    for i, fault in enumerate(answer["runs"]):
+        if fault:
+            at = fault["at"] or {"text": "", "source": None}
+            return source, name, f"finding: {fault['class']}: {fault['what']} at line {at['source']} `{at['text']}`"
+        if why := job.wrong(i):
+            return source, name, f"wrong: schedule {i}: {why}"
+    return source, name, None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="stems of sources; all without")
+    parser.add_argument("--table", action="store_true", help="write RESULTS.md")
+    args = parser.parse_args()
+    if args.table and args.names:
+        parser.error("the table is of all sources")
+    kernels = list(cuda_kernels(args.names))
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(outcome, kernels))
+    for source, name, what in results:
+        print(f"{source:24} {name:28} {what or 'ok'}")
+    bad = sum(what is not None for _, _, what in results)
+    print(f"{len(results)} kernels, {len(results) - bad} load and give NumPy's results under {len(SCHEDULES)} schedules")
+
+
+if __name__ == "__main__":
+    main()
