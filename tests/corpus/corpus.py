@@ -62,9 +62,18 @@ def compile_cuda(source, arch, flags, ptx):
 
 def cut(text, entry):
     """The PTX text without its other kernels; lines keep their numbers."""
-    kernels = re.compile(r"^(\.visible |\.weak )?\.entry ([\w$]+).*?^\}", re.S | re.M)
-    blank = lambda m: m.group(0) if m.group(2) == entry else "\n" * m.group(0).count("\n")
-    return kernels.sub(blank, text)
+    out, at = [], 0
+    for head in re.finditer(r"^(\.visible |\.weak )?\.entry ([\w$]+)", text, re.M):
+        depth, end = 0, text.index("{", head.end())
+        for brace in re.finditer(r"[{}]", text[end:]):
+            depth += 1 if brace.group() == "{" else -1
+            if depth == 0:
+                break
+        end += brace.end()
+        if head.group(2) != entry:
+            out += [text[at : head.start()], "\n" * text.count("\n", head.start(), end)]
+            at = end
+    return "".join(out) + text[at:]
 
 
 def entry_of(text, part):
