@@ -57,7 +57,8 @@ def compile_cuda(source, arch, flags, ptx):
     command = [home / "bin" / "nvcc", "-ptx", "-lineinfo", "-std=c++17", f"-arch={arch}", *flags]
     command += [f"-I{home}/include", f"-I{home}/include/cccl", source, "-o", ptx]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-    return (done.stdout + done.stderr).strip() if done.returncode else None
+    errors = [line for line in (done.stdout + done.stderr).splitlines() if "error" in line]
+    return "; ".join(errors[:3]) or f"exit code {done.returncode}" if done.returncode else None
 
 
 def cut(text, entry):
@@ -119,7 +120,8 @@ class Job:
 
     def argument(self, arg):
         if isinstance(arg, TensorMap):
-            (rows, columns), size = arg.array.shape, arg.array.itemsize
+            like = np.asarray(getattr(arg.array, "initial", arg.array))
+            (rows, columns), size = like.shape, like.itemsize
             rest = {"element": size, "dims": [columns, rows], "strides": [columns * size], "boxed": arg.boxed[::-1]}
             return {"map": {"buffer": self.buffer(arg.array), "swizzle": arg.swizzle, **rest}}
         if isinstance(arg, Struct):
