@@ -216,6 +216,11 @@ def cuda_kernels(names):
                 yield f"cuda/{source.name}", name, case, error, ptx
 
 
+def all_kernels(names):
+    """Every kernel of the sources named, or of all."""
+    yield from cuda_kernels(names)
+
+
 def prepared(name, case, ptx):
     """The job of a case, its kernel cut out of its module."""
     text = ptx.read_text()
@@ -252,18 +257,77 @@ def outcome(kernel):
     return source, name, None
 
 
+HEAD = """# The corpus on the emulator
+
+`corpus.py` writes this page; [README.md](README.md) says how. Each kernel ran under {schedules} schedules, traced and not.
+*Loads* means that the emulator takes the kernel, cut out of its module together with the module's functions and
+variables. *Equal* means that no schedule gave a finding, that every buffer then holds what NumPy computed, and that
+inputs are unchanged.
+
+Made with {versions}.
+
+{good} of {all} kernels load and give NumPy's results: {parts}.
+
+| source | kernel | compiled | loads | equal | what is missing |
+|---|---|---|---|---|---|
+"""
+STAGES = ["not compiled", "not loaded", "stopped", "finding", "wrong", "ok"]
+
+
+def table(results):
+    """The page of results."""
+    good = [source for source, _, what in results if what is None]
+    folders = sorted({source.split("/")[0] for source, _, _ in results})
+    of = lambda list, folder: sum(s.split("/")[0] == folder for s in list)
+    parts = ", ".join(f"{f} {of(good, f)} of {of([s for s, _, _ in results], f)}" for f in folders)
+    packages = [line.split("==") for line in (HERE / "requirements.txt").read_text().split()]
+    versions = ", ".join(f"{name} {version}" for name, version in packages)
+    head = HEAD.format(schedules=len(SCHEDULES), versions=versions, good=len(good), all=len(results), parts=parts)
+    return head + "".join(map(row, results))
+
+
+def row(result):
+    source, name, what = result
+    stage = STAGES.index((what or "ok").split(":")[0])
+    yes = lambda reached: "yes" if reached else "no"
+    cells = [source, name, yes(stage > 0), yes(stage > 1), yes(stage == 5), shortened(what or "")]
+    return "| " + " | ".join(cells) + " |\n"
+
+
+def shortened(what, most=240):
+    what = re.sub(r"0x[0-9a-f]+", "an address", what).replace("|", "\\|").replace("\n", " ")
+    return what if len(what) <= most else what[:most].rsplit(" ", 1)[0] + " ..."
+
+
+def missing(results):
+    """Every message with the number of kernels that it stops, most first."""
+    messages = {}
+    for _, name, what in results:
+        if what:
+            stage, _, rest = what.partition(": ")
+            for message in rest.split("; ") if stage == "not loaded" else [rest]:
+                messages.setdefault(f"{stage}: {shortened(message)}", set()).add(name)
+    lines = sorted(messages.items(), key=lambda item: (-len(item[1]), item[0]))
+    return "".join(f"{len(names):3} {message} [{', '.join(sorted(names)[:4])}]\n" for message, names in lines)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="stems of sources; all without")
     parser.add_argument("--table", action="store_true", help="write RESULTS.md")
+    parser.add_argument("--missing", metavar="FILE", help="write what stops kernels, with their number")
     args = parser.parse_args()
     if args.table and args.names:
         parser.error("the table is of all sources")
-    kernels = list(cuda_kernels(args.names))
+    kernels = list(all_kernels(args.names))
     with ThreadPoolExecutor(2) as pool:
         results = list(pool.map(outcome, kernels))
     for source, name, what in results:
         print(f"{source:24} {name:28} {what or 'ok'}")
+    if args.table:
+        (HERE / "RESULTS.md").write_text(table(results))
+    if args.missing:
+        Path(args.missing).write_text(missing(results))
     bad = sum(what is not None for _, _, what in results)
     print(f"{len(results)} kernels, {len(results) - bad} load and give NumPy's results under {len(SCHEDULES)} schedules")
 
