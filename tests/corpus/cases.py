@@ -66,6 +66,7 @@ class Case:
     cluster: Any = None
     symbols: dict = field(default_factory=dict)
     fuel: int = 1 << 22
+    arguments: list = field(default_factory=list)
 
 
 def case(grid, block, entry=None, **launch):
@@ -94,3 +95,45 @@ def bf16(x):
 def from_bf16(bits):
     """The values of bfloat16 bits."""
     return (np.asarray(bits).astype(u32) << 16).view(f32)
+
+
+@dataclass
+class Tile(Case):
+    """A Triton kernel with the signature and constants that it is compiled with."""
+
+    function: Any = None
+    signature: str = ""
+    constants: dict = field(default_factory=dict)
+    stages: int = 3
+
+
+def tile(function, signature, grid, warps=4, stages=3, fuel=1 << 22, **constants):
+    """Makes a case of the Triton kernel `function`; the arguments that are no constants have the types of `signature`."""
+
+    def of(make):
+        name = function.__name__
+        found = Tile(name, make, grid, 32 * warps, fuel=fuel, function=function, signature=signature, constants=constants, stages=stages)
+        make.__globals__.setdefault("CASES", {})[make.__name__.removesuffix("_case")] = found
+        return make
+
+    return of
+
+
+@dataclass
+class Numba(Case):
+    """A numba kernel with the types that it is compiled for."""
+
+    function: Any = None
+    signature: str = ""
+    device: list = field(default_factory=list)
+
+
+def numba(function, signature, grid, block, **launch):
+    """Makes a case of the numba kernel `function`; an array of the arguments becomes numba's five and more parameters."""
+
+    def of(make):
+        found = Numba(function.__name__, make, grid, block, function=function, signature=signature, **launch)
+        make.__globals__.setdefault("CASES", {})[make.__name__.removesuffix("_case")] = found
+        return make
+
+    return of

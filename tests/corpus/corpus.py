@@ -1,6 +1,7 @@
 """Compiles the corpus to PTX, runs it on the emulator, and compares with NumPy. `README.md` says how to call it."""
 
 import argparse
+import dataclasses
 import importlib.util
 import json
 import os
@@ -29,11 +30,13 @@ SCHEDULES = [
 ]
 # Seconds that all schedules of a kernel may take together.
 LIMIT = 120
+# What stands between the messages of a text that does not load.
+BETWEEN = " / "
 
 
 def module_of(path):
     """The Python module of a file."""
-    sys.path[:0] = [str(HERE)] if str(HERE) not in sys.path else []
+    sys.path += [str(HERE)] if str(HERE) not in sys.path else []
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -105,7 +108,7 @@ class Job:
             "shared": case.shared,
             "cooperative": case.cooperative,
             "cluster": case.cluster and triple(case.cluster),
-            "args": [self.argument(a) for a in args],
+            "args": [self.argument(a) for a in [*args, *case.arguments]],
             "symbols": [{"name": n, "data": self.data(n, d)} for n, d in case.symbols.items()],
             "buffers": self.buffers,
             "outputs": list(range(len(self.expected))),
@@ -216,9 +219,43 @@ def cuda_kernels(names):
                 yield f"cuda/{source.name}", name, case, error, ptx
 
 
+def triton_kernels(names):
+    """Compiles the Triton sources for both targets; gives what `cuda_kernels` gives."""
+    for source in sorted((HERE / "triton").glob("*.py")):
+        if names and source.stem not in names and "triton" not in names:
+            continue
+        for name, case in module_of(source).CASES.items():
+            for arch in (80, 90):
+                ptx = TARGET / "triton" / f"{source.stem}_{name}_sm_{arch}.ptx"
+                error, shared = compile_triton(case, arch, ptx)
+                found = dataclasses.replace(case, shared=shared, arguments=[np.uint64(0), np.uint64(0)])
+                yield f"triton/{source.name}", f"{name}_sm_{arch}", found, error, ptx
+
+
+def compile_triton(case, arch, ptx):
+    """Compiles a kernel as Triton's launcher would; gives the message of a failure, and the bytes of shared memory."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    ptx.parent.mkdir(parents=True, exist_ok=True)
+    names, types = case.function.arg_names, iter(case.signature.split())
+    full = {name: "constexpr" if name in case.constants else next(types) for name in names}
+    attrs = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if full[name].endswith(":16")}
+    signature = {name: kind.removesuffix(":16") for name, kind in full.items()}
+    source = triton.compiler.ASTSource(fn=case.function, signature=signature, constexprs=case.constants, attrs=attrs)
+    options = {"num_warps": case.block // 32, "num_stages": case.stages}
+    try:
+        done = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+    except Exception as e:
+        return f"{type(e).__name__}: {e}", 0
+    ptx.write_text(done.asm["ptx"])
+    return None, done.metadata.shared
+
+
 def all_kernels(names):
     """Every kernel of the sources named, or of all."""
     yield from cuda_kernels(names)
+    yield from triton_kernels(names)
 
 
 def prepared(name, case, ptx):
@@ -245,7 +282,7 @@ def outcome(kernel):
     traced = [{**s, "trace": trace} for trace in (True, False) for s in SCHEDULES]
     answer = job.run(traced)
     if "load" in answer:
-        return source, name, "not loaded: " + "; ".join(dict.fromkeys(answer["load"]))
+        return source, name, "not loaded: " + BETWEEN.join(dict.fromkeys(answer["load"]))
     if "stopped" in answer:
         return source, name, f"stopped: {answer['stopped']}"
     for i, fault in enumerate(answer["runs"]):
@@ -305,7 +342,7 @@ def missing(results):
     for _, name, what in results:
         if what:
             stage, _, rest = what.partition(": ")
-            for message in rest.split("; ") if stage == "not loaded" else [rest]:
+            for message in rest.split(BETWEEN) if stage == "not loaded" else [rest]:
                 messages.setdefault(f"{stage}: {shortened(message)}", set()).add(name)
     lines = sorted(messages.items(), key=lambda item: (-len(item[1]), item[0]))
     return "".join(f"{len(names):3} {message} [{', '.join(sorted(names)[:4])}]\n" for message, names in lines)
