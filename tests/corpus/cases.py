@@ -67,6 +67,7 @@ class Case:
     symbols: dict = field(default_factory=dict)
     fuel: int = 1 << 22
     arguments: list = field(default_factory=list)
+    arrays: bool = False
 
 
 def case(grid, block, entry=None, **launch):
@@ -121,11 +122,11 @@ def tile(function, signature, grid, warps=4, stages=3, fuel=1 << 22, **constants
 
 @dataclass
 class Numba(Case):
-    """A numba kernel with the types that it is compiled for."""
+    """A numba kernel with the types that it is compiled for, and numba's options."""
 
     function: Any = None
     signature: str = ""
-    device: list = field(default_factory=list)
+    options: dict = field(default_factory=lambda: {"lineinfo": True})
 
 
 def numba(function, signature, grid, block, **launch):

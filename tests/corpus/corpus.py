@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import types
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -100,6 +101,7 @@ class Job:
         self.folder, self.buffers, self.expected = folder, [], []
         folder.mkdir(parents=True, exist_ok=True)
         args = case.make(np.random.default_rng(zlib.crc32(case.make.__name__.encode())))
+        args = [part for arg in args for part in (numba_array(arg) if case.arrays else [arg])]
         self.json = {
             "ptx": str(ptx),
             "kernel": entry,
@@ -181,6 +183,15 @@ class Job:
         return json.loads(done.stdout) if done.returncode == 0 else {"stopped": done.stderr.strip()}
 
 
+def numba_array(arg):
+    """What numba passes for an array: two pointers that stay empty, sizes, the data, shape and strides."""
+    like = arg.expected if isinstance(arg, Out) else arg.initial if isinstance(arg, InOut) else arg
+    if np.ndim(like) == 0:
+        return [arg]
+    like = np.ascontiguousarray(like)
+    return [np.uint64(0), np.uint64(0), *np.int64([like.size, like.itemsize]), arg, *np.int64([*like.shape, *like.strides])]
+
+
 def differs(got, after):
     """How a result differs from what is expected, or None."""
     want = after.expected.reshape(got.shape)
@@ -238,12 +249,12 @@ def compile_triton(case, arch, ptx):
     from triton.backends.compiler import GPUTarget
 
     ptx.parent.mkdir(parents=True, exist_ok=True)
-    names, types = case.function.arg_names, iter(case.signature.split())
-    full = {name: "constexpr" if name in case.constants else next(types) for name in names}
+    names, kinds = case.function.arg_names, iter(case.signature.split())
+    full = {name: "constexpr" if name in case.constants else next(kinds) for name in names}
     attrs = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if full[name].endswith(":16")}
     signature = {name: kind.removesuffix(":16") for name, kind in full.items()}
     source = triton.compiler.ASTSource(fn=case.function, signature=signature, constexprs=case.constants, attrs=attrs)
-    options = {"num_warps": case.block // 32, "num_stages": case.stages}
+    options = {"num_warps": case.block // 32, "num_stages": case.stages, "enable_fp_fusion": True}
     try:
         done = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     except Exception as e:
@@ -252,10 +263,38 @@ def compile_triton(case, arch, ptx):
     return None, done.metadata.shared
 
 
+def numba_kernels(names):
+    """Compiles the numba sources; gives what `cuda_kernels` gives."""
+    for source in sorted((HERE / "numba").glob("*.py")):
+        if names and source.stem not in names and "numba" not in names:
+            continue
+        for name, case in module_of(source).CASES.items():
+            ptx = TARGET / "numba" / f"{source.stem}_{name}.ptx"
+            error = compile_numba(case, ptx)
+            yield f"numba/{source.name}", name, dataclasses.replace(case, arrays=True), error, ptx
+
+
+def compile_numba(case, ptx):
+    """Compiles a kernel for its types, as `sm_80`; gives the message of a failure."""
+    from numba import cuda
+    from numba.cuda import dispatcher
+
+    # A device function asks the driver, which is not there, what to compile for.
+    dispatcher.get_current_device = lambda: types.SimpleNamespace(compute_capability=(8, 0))
+    ptx.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        text, _ = cuda.compile_ptx(case.function.py_func, case.signature, cc=(8, 0), **case.options)
+    except Exception as e:
+        return f"{type(e).__name__}: {e}"
+    ptx.write_text(text)
+    return None
+
+
 def all_kernels(names):
     """Every kernel of the sources named, or of all."""
     yield from cuda_kernels(names)
     yield from triton_kernels(names)
+    yield from numba_kernels(names)
 
 
 def prepared(name, case, ptx):
