@@ -3,6 +3,7 @@
 pub(crate) use crate::async_code::{BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Phase, ThreadCopy};
 use crate::async_code::{BulkStore, TensorCopy, Wgmma};
 use crate::exec::regs::{Alu, Bank, Regs, Slots, Undefined};
+pub(crate) use crate::fragment_code::{Fragment, Item, Product, Role, Shape, WarpMatrix};
 use crate::parse::types::Type;
 
 /// Everything needed to execute one kernel.
@@ -102,6 +103,19 @@ pub(crate) enum Op {
         d: u32,
         one: u32,
     },
+    /// `setp` of the low and of the high halves.
+    SetPairP {
+        test: Box<PairTest>,
+        p: Option<u32>,
+        q: Option<u32>,
+    },
+    /// `set` of halves: a half of `one`, where the comparison holds.
+    SetPair {
+        test: Box<PairTest>,
+        d: u32,
+        one: u32,
+    },
+    Video(Box<Video>),
     /// Logic on predicates: the result by the two inputs, bit `2 * a + b`.
     Logic {
         table: u8,
@@ -133,6 +147,14 @@ pub(crate) enum Op {
     /// `griddepcontrol.launch_dependents`
     GridTrigger,
     Mma(Box<Mma>),
+    /// `wmma.mma`, and forms of `mma` that are seldom
+    Product(Box<Product>),
+    /// `wmma.load`
+    LoadFragment(Box<WarpMatrix>),
+    /// `wmma.store`
+    StoreFragment(Box<WarpMatrix>),
+    /// `getctarank`: where the address is, and the destination
+    ClusterRank(Box<(Space, Address, u32)>),
     Mbarrier(Box<Mbarrier>),
     /// `mbarrier.try_wait` and `.test_wait`
     MbarrierWait(Box<MbarrierWait>),
@@ -201,15 +223,16 @@ pub(crate) enum Op {
     SetMaxRegisters {
         count: u32,
     },
-    /// A clock; `wide` for 64 bits.
     Clock {
         d: u32,
-        wide: bool,
+        part: ClockPart,
     },
     LoadParam(Box<LoadParam>),
     Load(Box<Transfer>),
     Store(Box<Transfer>),
     Atomic(Box<Atomic>),
+    /// Atomics on the elements of a vector, and its bytes
+    Atomics(Box<(u32, Vec<Atomic>)>),
     /// `cvta` of a window: adds its base, or subtracts it.
     Window {
         d: u32,
@@ -217,7 +240,7 @@ pub(crate) enum Op {
         window: Window,
         to: bool,
     },
-    /// `isspacep`.
+    /// `isspacep`; the generic space stands for the parameters.
     IsSpace {
         d: u32,
         a: u32,
@@ -257,6 +280,14 @@ pub(crate) enum Op {
         p: u32,
         mask: u32,
     },
+}
+
+/// The bits of a clock that an instruction reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClockPart {
+    Low,
+    High,
+    Whole,
 }
 
 /// How a value lies in memory and in a register.
@@ -524,6 +555,50 @@ pub(crate) enum Vote {
     Ballot,
 }
 
+/// An operation of a video instruction on two elements.
+pub(crate) type VideoOp = fn(i128, i128) -> i128;
+
+/// A video instruction: an operation on elements of `b:a`, and what becomes of the results.
+#[derive(Clone, Debug)]
+pub(crate) struct Video {
+    pub(crate) f: VideoOp,
+    /// Whether d, a and b are signed.
+    pub(crate) signed: [bool; 3],
+    pub(crate) saturate: bool,
+    /// Of a shift: whether the distance wraps, or is at most 32.
+    pub(crate) wrap: Option<bool>,
+    pub(crate) second: Second,
+    pub(crate) d: u32,
+    pub(crate) a: u32,
+    pub(crate) b: u32,
+    pub(crate) c: Option<u32>,
+    /// Where in d, and where in `b:a`, the elements of each operation are.
+    pub(crate) elements: Vec<[VideoElement; 3]>,
+}
+
+/// Some bits of a register.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VideoElement {
+    pub(crate) place: u32,
+    pub(crate) bits: u32,
+}
+
+/// What a video instruction does with its results and `c`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Second {
+    Nothing,
+    /// The results replace elements of `c`.
+    Merge,
+    Add,
+    Min,
+    Max,
+    /// `vmad`: `c` and one more is added to the product, which is then shifted right.
+    Product {
+        plus_one: bool,
+        shift: u32,
+    },
+}
+
 /// A value known before the kernel starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Constant {
@@ -539,6 +614,18 @@ pub(crate) type Comparison = fn(&Regs, u32, u32, u32) -> Result<u32, Undefined>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Test {
     pub(crate) compare: Comparison,
+    pub(crate) a: u32,
+    pub(crate) b: u32,
+    pub(crate) with: Option<(Combine, PredSource)>,
+}
+
+/// A comparison of the low halves of two registers, and of the high ones, each combined with a predicate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PairTest {
+    /// For which outcomes it holds: less, equal, greater, unordered, from the lowest bit on.
+    pub(crate) outcomes: u8,
+    /// What a half is compared as.
+    pub(crate) wide: fn(u16) -> f32,
     pub(crate) a: u32,
     pub(crate) b: u32,
     pub(crate) with: Option<(Combine, PredSource)>,

@@ -159,6 +159,7 @@ mod exec;
 mod fault;
 mod features;
 mod flow;
+mod fragment_code;
 mod host_block;
 mod isa;
 mod launch;

@@ -140,8 +140,19 @@ pub(crate) fn bank(ty: Type) -> Bank {
 }
 
 /// Special registers that are vectors or change while a warp lives.
-pub(super) const PREDEFINED: &[&str] =
-    &["%tid", "%ntid", "%ctaid", "%nctaid", "%clock", "%clock_hi", "%clock64", "%globaltimer", "%gridid"];
+pub(super) const PREDEFINED: &[&str] = &[
+    "%tid",
+    "%ntid",
+    "%ctaid",
+    "%nctaid",
+    "%clock",
+    "%clock_hi",
+    "%clock64",
+    "%globaltimer",
+    "%globaltimer_lo",
+    "%globaltimer_hi",
+    "%gridid",
+];
 
 /// The special register a name stands for, when it has one value for the life of a warp.
 pub(super) fn special(name: &str) -> Option<Special> {

@@ -10,7 +10,7 @@ use super::clocks::Clock;
 use super::memory::Addresses;
 use super::warp::Warp;
 use super::{lanes, set_bit};
-use crate::code::Space;
+use crate::code::{Address, Space};
 use crate::{Class, Fault};
 
 /// What `mapa` adds to an address for each block, from the first on: above every address of a block's own memory.
@@ -124,6 +124,21 @@ impl Worker<'_, '_> {
             (addresses[l] % PEER as u32).wrapping_add((ranks[l].wrapping_add(1)).wrapping_mul(PEER as u32))
         });
         w.regs.set(d, mask, &out);
+        Ok(())
+    }
+
+    /// `getctarank`
+    pub(crate) fn cluster_rank(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        space: Space,
+        a: &Address,
+        d: u32,
+    ) -> Checked<()> {
+        let mut places = [0; 32];
+        self.shared_addresses(w, mask, a, space, &mut places)?;
+        w.regs.set(d, mask, &places.map(|place| self.shared.rank(place)));
         Ok(())
     }
 

@@ -152,6 +152,18 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
+    /// Atomics on the elements of a vector of so many bytes.
+    pub(crate) fn atomics(&mut self, w: &mut Warp, mask: u32, bytes: u32, all: &[Atomic]) -> Checked<()> {
+        let mut addresses = [0; 32];
+        self.addresses(w, mask, &all[0].address, &mut addresses)?;
+        self.check_alignment(w, mask, &addresses, bytes)?;
+        if let Some(lane) = lanes(mask).find(|l| resolve(addresses[*l]).0 != Resolved::Global) {
+            let what = "an atomic on a vector that is not in global memory";
+            return Err(self.fault(w, 1 << lane, Class::OutOfBounds, what));
+        }
+        all.iter().try_for_each(|a| self.atomic(w, mask, a))
+    }
+
     /// `fence` and `membar`
     pub(crate) fn fence(&mut self, w: &Warp, fence: Fence) {
         let clocks = &mut self.shared.clocks;

@@ -20,8 +20,10 @@ mod store;
 mod sync;
 mod tensor;
 mod trace;
+mod video;
 mod warp;
 mod wgmma;
+mod wmma;
 
 pub(crate) use grid::run;
 

@@ -6,7 +6,9 @@ use super::sync::Match;
 use super::warp::Warp;
 use super::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
 use crate::Class;
-use crate::code::{Combine, LoadParam, Op, PredSource, ResolvedGuard, SetP, Space, Test, Window};
+use crate::code::{
+    ClockPart, Combine, LoadParam, Op, PairTest, PredSource, ResolvedGuard, SetP, Space, Test, Window,
+};
 use crate::exec::regs::{Regs, Undefined};
 
 /// The lanes of `mask` in which a predicate holds.
@@ -23,8 +25,13 @@ fn guarded(regs: &Regs, guard: ResolvedGuard, mask: u32) -> Result<u32, Undefine
     pred(regs, PredSource::Register { slot: guard.pred, negated: guard.negated }, mask)
 }
 
-fn combine(regs: &Regs, mask: u32, holds: u32, test: &Test) -> Result<u32, Undefined> {
-    let Some((how, source)) = test.with else { return Ok(holds) };
+fn combine(
+    regs: &Regs,
+    mask: u32,
+    holds: u32,
+    with: Option<(Combine, PredSource)>,
+) -> Result<u32, Undefined> {
+    let Some((how, source)) = with else { return Ok(holds) };
     let other = pred(regs, source, mask)?;
     Ok(match how {
         Combine::And => holds & other,
@@ -36,8 +43,8 @@ fn combine(regs: &Regs, mask: u32, holds: u32, test: &Test) -> Result<u32, Undef
 fn set_predicates(regs: &mut Regs, mask: u32, s: &SetP) -> Result<(), Undefined> {
     let t = &s.test;
     let holds = (t.compare)(regs, mask, t.a, t.b)?;
-    let p = combine(regs, mask, holds, t)?;
-    let q = combine(regs, mask, !holds, t)?;
+    let p = combine(regs, mask, holds, t.with)?;
+    let q = combine(regs, mask, !holds, t.with)?;
     if let Some(slot) = s.p {
         regs.set_pred(slot, mask, p);
     }
@@ -49,8 +56,42 @@ fn set_predicates(regs: &mut Regs, mask: u32, s: &SetP) -> Result<(), Undefined>
 
 fn set_values(regs: &mut Regs, mask: u32, t: &Test, d: u32, one: u32) -> Result<(), Undefined> {
     let holds = (t.compare)(regs, mask, t.a, t.b)?;
-    let holds = combine(regs, mask, holds, t)?;
+    let holds = combine(regs, mask, holds, t.with)?;
     let out: [u32; 32] = std::array::from_fn(|i| if holds >> i & 1 != 0 { one } else { 0 });
+    regs.set(d, mask, &out);
+    Ok(())
+}
+
+/// The lanes in which a comparison of pairs holds, for the low and for the high halves.
+fn compare_pairs(regs: &Regs, mask: u32, t: &PairTest) -> Result<[u32; 2], Undefined> {
+    let (a, b) = (regs.get::<u32>(t.a, mask)?, regs.get::<u32>(t.b, mask)?);
+    let outcome = |a: f32, b: f32| a.partial_cmp(&b).map_or(3, |order| order as i8 + 1);
+    let holds = |half: u32| {
+        let of = |x: u32| (t.wide)((x >> (16 * half)) as u16);
+        (0..32).filter(|i| t.outcomes >> outcome(of(a[*i]), of(b[*i])) & 1 != 0).fold(0, set_bit)
+    };
+    Ok([combine(regs, mask, holds(0), t.with)?, combine(regs, mask, holds(1), t.with)?])
+}
+
+fn set_pair_predicates(
+    regs: &mut Regs,
+    mask: u32,
+    t: &PairTest,
+    to: [Option<u32>; 2],
+) -> Result<(), Undefined> {
+    let holds = compare_pairs(regs, mask, t)?;
+    to.into_iter().zip(holds).for_each(|(to, holds)| {
+        if let Some(slot) = to {
+            regs.set_pred(slot, mask, holds);
+        }
+    });
+    Ok(())
+}
+
+fn set_pair(regs: &mut Regs, mask: u32, t: &PairTest, d: u32, one: u32) -> Result<(), Undefined> {
+    let [low, high] = compare_pairs(regs, mask, t)?;
+    let part = |holds: u32, i: usize, of: u32| if holds >> i & 1 != 0 { one & of } else { 0 };
+    let out: [u32; 32] = std::array::from_fn(|i| part(low, i, 0xffff) | part(high, i, 0xffff_0000));
     regs.set(d, mask, &out);
     Ok(())
 }
@@ -85,13 +126,22 @@ fn window_base(window: Window) -> u64 {
     }
 }
 
-fn is_space(regs: &mut Regs, mask: u32, d: u32, a: u32, space: Space) -> Result<(), Undefined> {
+fn is_space(
+    regs: &mut Regs,
+    mask: u32,
+    d: u32,
+    a: u32,
+    space: Space,
+    constant: impl Fn(u64) -> bool,
+) -> Result<(), Undefined> {
     let a = regs.get::<u64>(a, mask)?;
     let within = |a: u64, base: u64| (base..base + WINDOW).contains(&a);
     let test = |a: u64| match space {
-        Space::Shared => within(a, SHARED_WINDOW),
+        Space::Shared | Space::Cluster => within(a, SHARED_WINDOW),
         Space::Local => within(a, LOCAL_WINDOW),
-        _ => !within(a, SHARED_WINDOW) && !within(a, LOCAL_WINDOW),
+        Space::Generic => within(a, PARAM_WINDOW),
+        Space::Const => constant(a),
+        Space::Global => !within(a, SHARED_WINDOW) && !within(a, LOCAL_WINDOW) && !constant(a),
     };
     let value = lanes(mask).filter(|i| test(a[*i])).fold(0, set_bit);
     regs.set_pred(d, mask, value);
@@ -242,6 +292,7 @@ impl Worker<'_, '_> {
     fn rare(&mut self, w: &mut Warp, mask: u32, op: &Op) -> Checked<Result<(), Undefined>> {
         match op {
             Op::Atomic(a) => self.atomic(w, mask, a)?,
+            Op::Atomics(v) => self.atomics(w, mask, v.0, &v.1)?,
             Op::Shuffle(s) => self.shuffle(w, mask, s)?,
             Op::Vote { mode, d, pred, mask: named } => self.vote(w, mask, *mode, *d, *pred, *named)?,
             Op::Match { all, d, p, a, wide, mask: named } => {
@@ -265,17 +316,26 @@ impl Worker<'_, '_> {
             Op::ProxyFence { mbarriers } => self.proxy_fence(w, *mbarriers),
             Op::GridWait => self.grid_wait(w),
             Op::GridTrigger => self.grid_trigger(w),
+            Op::SetPairP { test, p, q } => {
+                return Ok(set_pair_predicates(&mut w.regs, mask, test, [*p, *q]));
+            }
+            Op::Video(v) => return Ok(super::video::run(&mut w.regs, mask, v)),
+            Op::SetPair { test, d, one } => return Ok(set_pair(&mut w.regs, mask, test, *d, *one)),
             Op::ActiveMask { d } => w.regs.set(*d, mask, &[mask; 32]),
             Op::Window { d, a, window: space, to } => {
                 let base = window_base(*space);
                 return Ok(window(&mut w.regs, mask, *d, *a, if *to { base.wrapping_neg() } else { base }));
             }
-            Op::IsSpace { d, a, space } => return Ok(is_space(&mut w.regs, mask, *d, *a, *space)),
-            Op::Clock { d, wide } => {
+            Op::IsSpace { d, a, space } => {
+                let constant = |a: u64| self.grid.table.find(a).is_some_and(|a| a.constant);
+                return Ok(is_space(&mut w.regs, mask, *d, *a, *space, constant));
+            }
+            Op::Clock { d, part } => {
                 let now = self.stats.warp_instructions + w.executed;
-                match wide {
-                    true => w.regs.set(*d, mask, &[now; 32]),
-                    false => w.regs.set(*d, mask, &[now as u32; 32]),
+                match part {
+                    ClockPart::Whole => w.regs.set(*d, mask, &[now; 32]),
+                    ClockPart::Low => w.regs.set(*d, mask, &[now as u32; 32]),
+                    ClockPart::High => w.regs.set(*d, mask, &[(now >> 32) as u32; 32]),
                 }
             }
             Op::Trap => {
@@ -305,6 +365,10 @@ impl Worker<'_, '_> {
             Op::BulkWait { keep, read } => self.wait_stores(w, mask, *keep, *read),
             Op::MapAddress { d, a, rank } => self.map_address(w, mask, *d, *a, *rank),
             Op::ClusterArrive { releases } => self.cluster_arrive(w, mask, *releases),
+            Op::Product(p) => self.multiply_fragments(w, mask, p),
+            Op::LoadFragment(m) => self.load_fragment(w, mask, m),
+            Op::StoreFragment(m) => self.store_fragment(w, mask, m),
+            Op::ClusterRank(c) => self.cluster_rank(w, mask, c.0, &c.1, c.2),
             Op::StoreMatrix(m) => self.store_matrix(w, mask, m),
             Op::MoveMatrix { d, a } => self.move_matrix(w, mask, *d, *a),
             _ => Ok(()),

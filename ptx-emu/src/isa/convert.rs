@@ -50,7 +50,7 @@ fn zero_bf16(x: f32) -> bf16 {
 }
 
 /// Ten mantissa bits, ties away from zero.
-fn tf32(x: f32) -> u32 {
+pub(super) fn tf32(x: f32) -> u32 {
     if x.is_nan() {
         0x7fff_ffff
     } else if x.is_infinite() {
@@ -119,6 +119,9 @@ fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let row = fast(&name);
     if let Some(row) = row.filter(|row| row.src.len() == 2 || row.dst == Type::U32 && name.contains("tf32")) {
         return d.row(row);
+    }
+    if let Some(op) = super::narrow::cvt(d)? {
+        return Ok(op);
     }
     let mode = d.choose(MODES);
     let (ftz, sat, relu) = (d.eat(".ftz"), d.eat(".sat"), d.eat(".relu"));

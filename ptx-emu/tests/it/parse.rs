@@ -33,8 +33,8 @@ fn mistakes_in_a_kernel() {
         ("foo.u32 %r0;", "`foo` is not an instruction"),
         ("wgmma.fence.sync.aligned;", "`wgmma` needs a target such as sm_90a, the target is sm_90"),
         (
-            "wmma.load.a.sync.aligned.row.m16n16k16.f16 {%r0}, [%d0];",
-            "unsupported in ptx-emu: wmma.load.a.sync.aligned.row.m16n16k16.f16",
+            "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r0}, [%r1];",
+            "unsupported in ptx-emu: tcgen05.ld.sync.aligned.32x32b.x1.b32",
         ),
         ("call f, (%r0);", "unsupported in ptx-emu: call"),
         ("popc.u32 %r0, %r1;", "`popc.u32` is not an instruction; there are popc.b32, popc.b64"),
