@@ -2,21 +2,29 @@
 
 use std::sync::Arc;
 
-use ptx_emu::{Kernel, ParseErrors};
+use ptx_emu::{ErrorKind, Kernel, ParseError, RefusedKernel};
 use warpwright_driver_sys::CUresult;
 
 use crate::config::EmulatorConfig;
 use crate::error::{Error, Result};
+
+/// Errors of a text that a log names.
+const MOST_LINES: usize = 20;
 
 pub(crate) fn info_text(parsed: &ptx_emu::Module) -> String {
     let line = |k: &Arc<Kernel>| {
         let shared = k.static_shared;
         format!("info    : Function '{}': {} registers, {shared} bytes shared\n", k.name, k.registers)
     };
-    parsed.kernels().map(line).collect()
+    let refused = |k: &RefusedKernel| {
+        format!("warning : Function '{}' cannot run here:\n{}", k.name, lines(&k.errors.0, "warning "))
+    };
+    parsed.kernels().map(line).chain(parsed.refused().map(refused)).collect()
 }
 
 /// Checks the text in the order in which the driver does: is it PTX, its version, its target, then its contents.
+///
+/// What ptxas would refuse is refused here. A kernel that only the emulator cannot run is refused when it is asked for.
 pub(crate) fn compile(config: &EmulatorConfig, image: &[u8]) -> Result<ptx_emu::Module> {
     let garbage = || Error::new(CUresult::INVALID_IMAGE, "the image is no PTX text");
     let text = std::str::from_utf8(image).map_err(|_| garbage())?;
@@ -25,7 +33,12 @@ pub(crate) fn compile(config: &EmulatorConfig, image: &[u8]) -> Result<ptx_emu::
     if let Some(target) = directive(text, ".target") {
         check_target(config, target.split(',').next().unwrap_or_default().trim())?;
     }
-    ptx_emu::Module::parse(text).map_err(|errors| Error::new(CUresult::INVALID_PTX, log_text(&errors)))
+    let invalid = |errors: &[ParseError]| Error::new(CUresult::INVALID_PTX, log_text(errors));
+    let parsed = ptx_emu::Module::parse(text).map_err(|errors| invalid(&errors.0))?;
+    match parsed.errors().iter().any(|error| error.kind == ErrorKind::IllFormed) {
+        true => Err(invalid(parsed.errors())),
+        false => Ok(parsed),
+    }
 }
 
 /// The rest of the first line that begins with a directive, without its comment.
@@ -70,14 +83,18 @@ fn check_target(config: &EmulatorConfig, target: &str) -> Result {
 }
 
 /// The errors as the driver's compiler prints them, each followed by its line of text.
-fn log_text(errors: &ParseErrors) -> String {
-    let line = |e: &ptx_emu::ParseError| {
+fn log_text(errors: &[ParseError]) -> String {
+    lines(errors, "error   ") + "ptxas fatal   : Ptx assembly aborted due to errors\n"
+}
+
+fn lines(errors: &[ParseError], level: &str) -> String {
+    let line = |e: &ParseError| {
         format!(
-            "ptxas application ptx input, line {}; error   : {} (column {})\n    {}\n",
+            "ptxas application ptx input, line {}; {level}: {} (column {})\n    {}\n",
             e.line, e.what, e.column, e.text
         )
     };
-    errors.0.iter().map(line).collect::<String>() + "ptxas fatal   : Ptx assembly aborted due to errors\n"
+    errors.iter().take(MOST_LINES).map(line).collect()
 }
 
 /// Several texts as one: the newest `.version` and `.target` of them, then their bodies. What one declares `.extern` and

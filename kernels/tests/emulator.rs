@@ -31,7 +31,9 @@ fn failures(kernel: &dyn Variant) -> Vec<String> {
     let texts = [(print_with_lines(&program, oldest), schedules), (print(&program, hopper), 1)];
     let cases = kernel.cases(SEED);
     let on = |text: String, schedules: u64| {
-        let module = Module::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
+        let module = Module::parse(&text)
+            .and_then(Module::complete)
+            .unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
         let code = module.kernel(&kernel.name()).expect("the module holds the kernel").clone();
         let failure = |case: &Case| {
             let e = check(kernel, &code, case, schedules).err()?;
@@ -51,7 +53,9 @@ fn stages_given_back_without_a_fence_are_found() {
         let kernel = *ALL.iter().find(|kernel| kernel.name() == name).unwrap_or_else(|| panic!("no {name}"));
         let program = kernel.build().unwrap_or_else(|e| panic!("{name}: {e}"));
         let text = print(&program, Target::named("sm_90a").expect("in the table")).expect("runs on sm_90a");
-        let module = Module::parse(&without_fences_of_loads(&text)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let module = Module::parse(&without_fences_of_loads(&text))
+            .and_then(Module::complete)
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
         let code = module.kernel(name).expect("the module holds the kernel");
         let found = kernel.cases(SEED).iter().find_map(|case| check(kernel, code, case, 1).err());
         let found = found.unwrap_or_else(|| panic!("{name}: nothing is found"));

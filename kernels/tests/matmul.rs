@@ -38,7 +38,7 @@ fn launch(
     (order, seed): (Order, u64),
     trace: Trace,
 ) -> Result<Vec<f16>, Box<Fault>> {
-    let module = Module::parse(text).unwrap_or_else(|e| panic!("{e}"));
+    let module = Module::parse(text).and_then(Module::complete).unwrap_or_else(|e| panic!("{e}"));
     let code = module.kernels().next().expect("one kernel");
     let memory = Memory::new(1 << 28);
     let (x, w) = (halves(rows * k, 1), halves(n * k, 2));

@@ -15,7 +15,7 @@ fn holds(kernel: &dyn Variant, args: Vec<CpuArg>, bound: f64) -> Result<(), Test
     let fail = |e: &dyn std::fmt::Display| TestCaseError::fail(format!("{}: {e}", kernel.name()));
     let program = kernel.build().map_err(|e| fail(&e))?;
     let text = print(&program, Target::ALL[0]).map_err(|e| fail(&e))?;
-    let module = Module::parse(&text).map_err(|e| fail(&e))?;
+    let module = Module::parse(&text).and_then(Module::complete).map_err(|e| fail(&e))?;
     let code = module.kernels().next().ok_or_else(|| fail(&"no kernel"))?;
     machine::check(kernel, code, &Case { label: String::new(), args, bound }, machine::FEW)
         .map_err(|e| fail(&e))

@@ -59,7 +59,7 @@ pub enum Class {
     Deadlock,
     /// `trap` was executed.
     Trap,
-    /// The launch executed more instructions than its fuel allows.
+    /// The launch executed more instructions than its fuel allows, or had not ended at its deadline.
     OutOfFuel,
     /// The launch itself is impossible: block size, shared memory or parameter bytes.
     BadLaunch,
@@ -138,6 +138,14 @@ pub struct Fault {
     pub allocation: Option<AllocationInfo>,
     /// Seed of the schedule that showed it.
     pub seed: u64,
+}
+
+impl Fault {
+    /// Whether two are one to whoever reads of them: the same class at the same instructions.
+    pub fn is_same(&self, fault: &Fault) -> bool {
+        let both = |fault: &Fault| (fault.place.clone(), fault.other.as_ref().map(|o| o.place.clone()));
+        self.class == fault.class && self.kernel == fault.kernel && both(self) == both(fault)
+    }
 }
 
 impl fmt::Display for SourcePlace {

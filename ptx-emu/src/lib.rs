@@ -22,7 +22,7 @@
 //! let y = memory.alloc(4 * 64)?;
 //! memory.set_label(y, "y");
 //! let mut launch = Launch {
-//!     kernel: module.kernel("iota").expect("it is in the text"),
+//!     kernel: module.kernel("iota")?,
 //!     grid: [1, 1, 1],
 //!     block: [64, 1, 1],
 //!     dynamic_shared: 0,
@@ -54,7 +54,9 @@
 //! # What is refused
 //!
 //! In the text: whatever is ill-formed, undeclared, of the wrong type or width, out of range, or above the declared
-//! `.version` or `.target`. What is not implemented is refused by name and never skipped.
+//! `.version` or `.target`. What is not implemented is refused by name and never skipped. Kernels are refused one by one:
+//! those of a module that can run do, and [`Module::refused`] lists the others with what each lacks. [`ErrorKind`] says
+//! whether the text is wrong or the emulator incomplete.
 //!
 //! In the run (see [`Class`]):
 //!
@@ -153,6 +155,7 @@
 mod accesses;
 mod allocation;
 mod async_code;
+pub mod check;
 mod code;
 mod decode;
 mod exec;
@@ -167,16 +170,20 @@ mod memory;
 mod memory_error;
 mod module;
 mod parse;
+mod parse_error;
 mod tensor_map;
+mod watch;
 
 pub use accesses::{Accesses, Conflict, ConflictKind, Trigger};
 pub use fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
 pub use host_block::HostBlock;
-pub use launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace, run, run_at};
+pub use launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace, run, run_at, run_watched};
 pub use memory::{Memory, Taken};
 pub use memory_error::MemoryError;
-pub use module::{Kernel, Module, Param, ParseError, ParseErrors, Variable};
+pub use module::{Kernel, Module, Param, RefusedKernel, Variable};
+pub use parse_error::{ErrorKind, KernelError, ParseError, ParseErrors};
 pub use tensor_map::TensorMap;
+pub use watch::{Faults, Found, Watch, Watched};
 
 /// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.
 macro_rules! debug_is_display {
@@ -189,4 +196,4 @@ macro_rules! debug_is_display {
     )*};
 }
 
-debug_is_display!(Fault, MemoryError, ParseError, ParseErrors);
+debug_is_display!(Fault, KernelError, MemoryError, ParseError, ParseErrors, check::CheckError);

@@ -1,6 +1,6 @@
 //! A parsed module and its kernels.
 
-use std::fmt;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -12,6 +12,7 @@ use crate::memory_error::MemoryError;
 use crate::parse::ast::{self, Number, StateSpace};
 use crate::parse::types::Type;
 use crate::parse::{Error, Source, listing, parser};
+use crate::parse_error::{KernelError, ParseError, ParseErrors};
 
 /// A PTX module: parsed, verified and decoded.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub struct Module {
     version: (u32, u32),
     target: String,
     kernels: Vec<Arc<Kernel>>,
+    refused: Vec<RefusedKernel>,
+    errors: Vec<ParseError>,
     statics: Arc<Statics>,
 }
 
@@ -58,40 +61,16 @@ pub struct Param {
     pub align: u32,
 }
 
-/// One thing wrong with the text.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ParseError {
-    /// Line, from 1.
-    pub line: u32,
-    /// Column, from 1.
-    pub column: u32,
-    /// What is wrong and what would be right.
-    pub what: String,
-    /// The line of text, shortened when very long.
-    pub text: String,
+/// A kernel of a module that cannot run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedKernel {
+    /// Name of the entry.
+    pub name: String,
+    /// Parameters in order, as far as they could be read.
+    pub params: Vec<Param>,
+    /// What is wrong with it and with the functions that it uses, in order of place.
+    pub errors: ParseErrors,
 }
-
-/// Everything wrong with the text, in order of place; never empty.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ParseErrors(pub Vec<ParseError>);
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}: {}\n    {}", self.line, self.column, self.what, self.text)
-    }
-}
-
-impl fmt::Display for ParseErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, error) in self.0.iter().enumerate() {
-            write!(f, "{}{error}", if i == 0 { "" } else { "\n" })?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for ParseError {}
-impl std::error::Error for ParseErrors {}
 
 /// A `.global` or `.const` variable of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,14 +84,29 @@ pub struct Variable {
 impl Module {
     /// Parses, verifies and decodes `text`.
     ///
+    /// A kernel that cannot run keeps its errors, and the others run: see [`refused`](Module::refused).
+    /// [`complete`](Module::complete) asks for all of them.
+    ///
     /// # Errors
-    /// Everything wrong with the text, each with line and column; at most some twenty.
+    /// Everything wrong with the text, if the text of the module itself is wrong: its header, its variables, or what
+    /// stands between its kernels.
     pub fn parse(text: &str) -> Result<Module, ParseErrors> {
         let source = Source::new(text);
-        build(&source).map_err(|mut errors| {
-            errors.sort_by_key(|e| e.at);
-            ParseErrors(errors.iter().map(|e| source.report(e)).collect())
-        })
+        build(&source).map_err(|errors| ParseErrors(source.reports(errors)))
+    }
+
+    /// The module, if all of its kernels can run.
+    ///
+    /// # Errors
+    /// Everything wrong with its text.
+    pub fn complete(self) -> Result<Module, ParseErrors> {
+        if self.errors.is_empty() { Ok(self) } else { Err(ParseErrors(self.errors)) }
+    }
+
+    /// Everything wrong with the text, in order of place and each once: of its kernels, and of functions and variables
+    /// that a kernel may use or not.
+    pub fn errors(&self) -> &[ParseError] {
+        &self.errors
     }
 
     /// The labels and instructions of `text` as the parser understood them, one a string, written from its syntax
@@ -122,18 +116,36 @@ impl Module {
     /// As [`parse`](Module::parse), but only for syntax.
     pub fn listing(text: &str) -> Result<Vec<String>, ParseErrors> {
         let source = Source::new(text);
-        let module = parser::parse(text).map_err(|errors| errors.iter().map(|e| source.report(e)).collect());
-        module.map(|module| listing::listing(&module)).map_err(ParseErrors)
+        let module = parser::parse(text).map_err(|errors| ParseErrors(source.reports(errors)))?;
+        match with_syntax(module.errors.clone(), &module) {
+            errors if errors.is_empty() => Ok(listing::listing(&module)),
+            errors => Err(ParseErrors(source.reports(errors))),
+        }
     }
 
-    /// The kernels in order of the text.
+    /// The kernels that can run, in order of the text.
     pub fn kernels(&self) -> impl Iterator<Item = &Arc<Kernel>> {
         self.kernels.iter()
     }
 
+    /// The kernels that cannot run, in order of the text.
+    pub fn refused(&self) -> impl Iterator<Item = &RefusedKernel> {
+        self.refused.iter()
+    }
+
     /// The kernel called `name`.
-    pub fn kernel(&self, name: &str) -> Option<&Arc<Kernel>> {
-        self.kernels.iter().find(|k| k.name == name)
+    ///
+    /// # Errors
+    /// There is none, or it cannot run, and why.
+    pub fn kernel(&self, name: &str) -> Result<&Arc<Kernel>, KernelError> {
+        let refused = || self.refused.iter().find(|k| k.name == name);
+        self.kernels.iter().find(|k| k.name == name).ok_or_else(|| match refused() {
+            Some(k) => KernelError::Refused { name: name.into(), errors: k.errors.clone() },
+            None => {
+                let known = self.kernels.iter().map(|k| k.name.clone()).collect();
+                KernelError::NotFound { name: name.into(), known }
+            }
+        })
     }
 
     /// `.version` as (major, minor).
@@ -184,39 +196,68 @@ pub(crate) struct Statics {
 
 fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
     let ast = parser::parse(source.text)?;
-    let fail = |at, what| Err(vec![Error { at, what }]);
-    let Some((version, at)) = ast.version else { return fail(0, "no `.version` directive".into()) };
-    let Some((name, target_at)) = ast.target else {
-        return fail(at, "no `.target` directive after `.version`".into());
-    };
-    let target = match Target::new(version, name) {
-        Ok(target) => target,
-        Err(what) => return fail(target_at, what),
-    };
-    let (statics, mut errors) = statics(&ast.variables);
+    let (target, mut errors) = target(&ast);
+    let (statics, of_variables) = statics(&ast.variables);
     let statics = Arc::new(statics);
+    errors.extend(of_variables);
+    errors.extend(ast.errors.iter().cloned());
+    errors.extend(doubles(&ast.entries));
+    let Some(target) = target else { return Err(with_syntax(errors, &ast)) };
     let common = Common {
         source,
         files: &ast.files,
         target,
         variables: &ast.variables,
         sets_conditions: ast.sets_conditions,
+        broken: &ast.broken,
     };
-    let mut kernels: Vec<Arc<Kernel>> = Vec::new();
+    let (version, wrong) = (common.target.version, errors.iter().any(Error::is_ill_formed));
+    let (mut kernels, mut refused) = (Vec::new(), Vec::new());
     for entry in &ast.entries {
-        if kernels.iter().any(|k| k.name == entry.name) {
-            errors.push(Error { at: entry.at, what: format!("kernel `{}` is defined twice", entry.name) });
+        let mut decoded = decode(&common, entry);
+        let own = std::mem::take(&mut decoded.errors);
+        if own.is_empty() {
+            kernels.push(Arc::new(kernel(entry, decoded, &statics)));
+            continue;
         }
-        match decode(&common, entry) {
-            Ok(decoded) => kernels.push(Arc::new(kernel(entry, decoded, &statics))),
-            Err(more) => errors.extend(more),
+        errors.extend(own.iter().cloned());
+        let (name, params) = (entry.name.into(), decoded.params);
+        refused.push(RefusedKernel { name, params, errors: ParseErrors(source.reports(own)) });
+    }
+    if wrong {
+        return Err(errors);
+    }
+    let target = ast.target.map_or("", |(name, _)| name).into();
+    Ok(Module { version, target, kernels, refused, errors: source.reports(errors), statics })
+}
+
+/// The target, unless the header is wrong.
+fn target(ast: &ast::Module<'_>) -> (Option<Target>, Vec<Error>) {
+    let fail = |at, what| (None, vec![Error { at, what }]);
+    match (ast.version, ast.target) {
+        (None, _) if ast.errors.is_empty() => fail(0, "no `.version` directive".into()),
+        (Some((_, at)), None) if ast.errors.is_empty() => {
+            fail(at, "no `.target` directive after `.version`".into())
         }
+        (Some((version, _)), Some((name, at))) => match Target::new(version, name) {
+            Ok(target) => (Some(target), Vec::new()),
+            Err(what) => fail(at, what),
+        },
+        _ => (None, Vec::new()),
     }
-    if errors.is_empty() {
-        Ok(Module { version, target: name.into(), kernels, statics })
-    } else {
-        Err(errors)
-    }
+}
+
+/// Adds the errors in the syntax of kernels, which cannot be decoded without a target.
+fn with_syntax(mut errors: Vec<Error>, ast: &ast::Module<'_>) -> Vec<Error> {
+    errors.extend(ast.entries.iter().flat_map(|entry| entry.errors.iter().cloned()));
+    errors
+}
+
+/// Kernels that have the name of another before them.
+fn doubles(entries: &[ast::Entry<'_>]) -> Vec<Error> {
+    let mut names = HashSet::new();
+    let again = entries.iter().filter(|entry| !names.insert(entry.name));
+    again.map(|e| Error { at: e.at, what: format!("kernel `{}` is defined twice", e.name) }).collect()
 }
 
 fn kernel(entry: &ast::Entry<'_>, decoded: Decoded, statics: &Arc<Statics>) -> Kernel {

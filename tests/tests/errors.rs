@@ -53,6 +53,7 @@ fn ptx_emu_samples() -> Vec<(&'static str, Box<dyn Error>)> {
     let errors = Module::parse("no PTX").unwrap_err();
     vec![
         ("ptx-emu::Fault", fault().into()),
+        ("ptx-emu::KernelError", ptx_emu::KernelError::NotFound { name: "k".into(), known: vec![] }.into()),
         ("ptx-emu::MemoryError", Memory::new(16).alloc(32).unwrap_err().into()),
         ("ptx-emu::ParseError", errors.0[0].clone().into()),
         ("ptx-emu::ParseErrors", errors.into()),

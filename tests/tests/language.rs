@@ -223,7 +223,7 @@ fn shipped_kernels_are_read_as_they_were_meant() {
 }
 
 fn on_emulator(text: &str, seed: u64, order: Order) -> Result<Vec<u32>, String> {
-    let module = Module::parse(text).map_err(|e| e.to_string())?;
+    let module = Module::parse(text).and_then(Module::complete).map_err(|e| e.to_string())?;
     let kernel = module.kernels().next().ok_or("no kernel")?;
     let memory = Memory::new(1 << 20);
     let y = memory.alloc(4 * THREADS as u64).map_err(|e| e.to_string())?;

@@ -29,7 +29,7 @@ fn newest(sample: &Sample) -> Target {
 /// Runs a sample on operands whose every byte is 1: none is zero, a NaN, or far from the others.
 fn execute(sample: &Sample, target: Target) -> Result<(), String> {
     let text = print(&sample.program, target).map_err(|e| e.to_string())?;
-    let module = Module::parse(&text).map_err(|e| e.to_string())?;
+    let module = Module::parse(&text).and_then(Module::complete).map_err(|e| e.to_string())?;
     let kernel = module.kernels().next().ok_or("no kernel")?;
     let memory = Memory::new(1 << 20);
     let p = memory.alloc(MEMORY as u64).map_err(|e| e.to_string())?;

@@ -15,6 +15,7 @@ use crate::ffi::jit::{Logs, logs_of};
 use crate::ffi::pointer::{In, Out, image_text};
 use crate::handle::KernelId;
 use crate::machine::Machine;
+use crate::state::kernels::refuse_kernel;
 use crate::state::objects::{Library, LibraryKernel};
 use crate::state::{State, capture};
 use crate::work::function::Settings;
@@ -126,11 +127,7 @@ fn get_kernel(m: &'static Machine, kernel: Out<CUkernel>, library: CUlibrary, na
     let found = library.kernels.iter().find(|&&id| s.kernels[id].kernel.name == name);
     match found {
         Some(found) => kernel.set(found.handle()),
-        None => {
-            let names: Vec<_> = library.parsed.kernels().map(|k| k.name.as_str()).collect();
-            let text = format!("there is no kernel {name}; the library has {}", names.join(", "));
-            refuse(CUresult::NOT_FOUND, text)
-        }
+        None => library.parsed.kernel(name).map(drop).or_else(refuse_kernel),
     }
 }
 

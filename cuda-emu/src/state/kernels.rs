@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use ptx_emu::KernelError;
 use warpwright_driver_sys::{CUfunction, CUkernel, CUresult};
 
 use crate::device::{MAX_BLOCK, MAX_GRID, MAX_THREADS};
@@ -50,13 +51,7 @@ impl State {
             return Ok(known);
         }
         let of = &self.modules[module];
-        let Some(kernel) = of.parsed.kernel(name).cloned() else {
-            let names: Vec<_> = of.parsed.kernels().map(|k| k.name.as_str()).collect();
-            return refuse(
-                CUresult::NOT_FOUND,
-                format!("there is no kernel {name}; the module has {}", names.join(", ")),
-            );
-        };
+        let kernel = of.parsed.kernel(name).cloned().or_else(refuse_kernel)?;
         let settings = of.settings.get(name).cloned().unwrap_or_else(|| Settings::of(&kernel));
         let reach = Arc::clone(&self.contexts[of.context].reach);
         let made = Function::new(of.context, reach, module, of.parsed.version(), kernel, settings);
@@ -134,6 +129,15 @@ impl State {
         let work = self.clustered(work, former.cluster.unwrap_or_default())?;
         if former.cooperative { self.cooperative(work) } else { Ok(work) }
     }
+}
+
+/// The code of a kernel that is not there, and of one that the emulator cannot run.
+pub(crate) fn refuse_kernel<T>(error: KernelError) -> Result<T> {
+    let code = match error {
+        KernelError::NotFound { .. } => CUresult::NOT_FOUND,
+        KernelError::Refused { .. } => CUresult::NOT_SUPPORTED,
+    };
+    refuse(code, error.to_string())
 }
 
 fn check_geometry(f: &Function, g: Geometry) -> Result {

@@ -164,3 +164,16 @@ fn stale_and_foreign_handles_are_refused() {
     assert_eq!(emu.launch(add, 1, CUstream::NULL, &[0, 0]), 400);
     assert_eq!(code!(emu, cuModuleGetGlobal_v2(null_mut(), null_mut(), module, c"x".as_ptr())), 400);
 }
+
+/// A kernel that only the emulator cannot run is refused when it is asked for; the others of its module run.
+#[test]
+fn what_the_emulator_lacks_is_refused_at_first_use() {
+    let emu = emu();
+    let textured = ".visible .entry textured(.param .u64 t)\n{\n.reg .b64 %t; .reg .f32 %f<5>;\nld.param.u64 %t, [t];\n\
+                    tex.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%t, {%f4, %f4}];\nret;\n}\n";
+    let module = emu.try_load(&format!("{PTX}{textured}")).expect("it is PTX");
+    let mut function = CUfunction::NULL;
+    assert_eq!(code!(emu, cuModuleGetFunction(&mut function, module, c"add".as_ptr())), 0);
+    assert_eq!(code!(emu, cuModuleGetFunction(&mut function, module, c"textured".as_ptr())), 801);
+    assert!(emu.last_log().contains("unsupported in ptx-emu: tex.2d.v4.f32.f32"), "{}", emu.last_log());
+}

@@ -45,7 +45,8 @@ pub(crate) fn check(kernel: &dyn Variant, code: &Kernel, case: &Case, schedules:
 pub(crate) fn once(kernel: &dyn Variant, args: &[CpuArg]) -> Vec<CpuArg> {
     let program = kernel.build().unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
     let text = print(&program, Target::named("sm_90a").expect("in the table")).expect("runs on sm_90a");
-    let module = Module::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
+    let module =
+        Module::parse(&text).and_then(Module::complete).unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
     let code = module.kernel(&kernel.name()).expect("the module holds the kernel");
     let (schedule, trace) = numbered(0);
     let found = launch(kernel, code, &kernel.params(), args, &schedule, trace);

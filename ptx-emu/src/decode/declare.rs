@@ -75,7 +75,7 @@ impl<'a> Unit<'a> {
             self.declare_shared(v, &mut cursor, &mut total, &mut dynamic);
         }
         let (mut scope, mut index) = (0, 0);
-        for statement in &entry.body {
+        for statement in &entry.body.statements {
             match statement {
                 Statement::Open => {
                     self.scopes.push(NameScope { parent: Some(scope), ..NameScope::default() });
@@ -117,6 +117,7 @@ impl<'a> Unit<'a> {
             return self.fail(n.at, format!("`{}` is a special register and cannot be declared", n.name));
         }
         if ty == Type::B128 {
+            self.broken.insert(n.name);
             return self.fail(n.at, "unsupported in ptx-emu: .b128 registers");
         }
         match n.count {
@@ -210,7 +211,7 @@ fn mentioned<'a>(entry: &ast::Entry<'a>) -> HashSet<&'a str> {
         }
     }
     let mut names = HashSet::new();
-    for statement in &entry.body {
+    for statement in &entry.body.statements {
         if let Statement::Inst(inst) = statement {
             inst.operands.iter().for_each(|o| visit(o, &mut names));
         }

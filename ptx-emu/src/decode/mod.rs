@@ -28,7 +28,7 @@ use crate::isa::{self, Lookup};
 use crate::module::Param;
 use crate::parse::ast::{self, OperandKind, Statement, Variable};
 use crate::parse::types::Type;
-use crate::parse::{At, Error, Parsed, Source, error};
+use crate::parse::{At, Error, Parsed, Source, error, unsupported};
 
 /// What the kernels of a module share.
 pub(crate) struct Common<'a> {
@@ -38,6 +38,8 @@ pub(crate) struct Common<'a> {
     pub(crate) variables: &'a [Variable<'a>],
     /// Whether the function that sets conditions is declared.
     pub(crate) sets_conditions: bool,
+    /// Names that items with errors were about to declare.
+    pub(crate) broken: &'a [&'a str],
 }
 
 /// A kernel while it is decoded.
@@ -54,6 +56,12 @@ pub(crate) struct Unit<'a> {
     declarations: u32,
     dynamic_shared: u32,
     errors: Vec<Error>,
+    /// Names that declarations with errors were about to declare.
+    broken: HashSet<&'a str>,
+    /// Names of the module that cannot be used, as an error says already.
+    refused: HashSet<String>,
+    /// Whether instructions are missing because of errors that stand elsewhere.
+    incomplete: bool,
     /// Whether it has products of warpgroups.
     multiplies: bool,
 }
@@ -65,13 +73,16 @@ const READERS: &[&str] =
 /// What one kernel becomes.
 pub(crate) struct Decoded {
     pub(crate) code: Code,
+    /// What is wrong with it: if anything is, it cannot run.
+    pub(crate) errors: Vec<Error>,
     pub(crate) params: Vec<Param>,
     pub(crate) static_shared: u32,
     pub(crate) registers: u32,
 }
 
 /// Decodes one kernel.
-pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> Result<Decoded, Vec<Error>> {
+pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> Decoded {
+    let statements = &entry.body.statements;
     let mut unit = Unit {
         common,
         params: Vec::new(),
@@ -85,20 +96,28 @@ pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> R
         declarations: 0,
         dynamic_shared: SHARED_BASE,
         errors: Vec::new(),
-        multiplies: entry.body.iter().any(|s| matches!(s, Statement::Inst(i) if i.opcode == "wgmma")),
+        refused: HashSet::new(),
+        incomplete: false,
+        broken: entry.body.broken.iter().map(|name| family(name)).collect(),
+        multiplies: statements.iter().any(|s| matches!(s, Statement::Inst(i) if i.opcode == "wgmma")),
     };
     unit.parameters(&entry.params);
     let static_shared = unit.declare(entry);
     unit.instructions(entry);
-    if unit.errors.is_empty() {
+    unit.errors.extend(entry.errors.iter().cloned());
+    if unit.errors.is_empty() && !unit.incomplete {
         unit.watch();
         flow::join(&mut unit.code.ops);
-        let registers = unit.code.slots[0] + 2 * unit.code.slots[1];
         unit.code.names.sort();
-        let params = unit.params.into_iter().map(|(p, _)| p).collect();
-        return Ok(Decoded { code: unit.code, params, static_shared, registers });
     }
-    Err(unit.errors)
+    let registers = unit.code.slots[0] + 2 * unit.code.slots[1];
+    let params = unit.params.into_iter().map(|(p, _)| p).collect();
+    Decoded { code: unit.code, errors: unit.errors, params, static_shared, registers }
+}
+
+/// A name without the number of `%r<N>`.
+fn family(name: &str) -> &str {
+    name.trim_end_matches(|c: char| c.is_ascii_digit())
 }
 
 impl<'a> Unit<'a> {
@@ -106,10 +125,24 @@ impl<'a> Unit<'a> {
         self.errors.push(Error { at, what: what.into() });
     }
 
+    /// Keeps an error, unless it is about a name whose declaration has an error itself: then it says so once.
+    fn record(&mut self, e: Error) {
+        let of_module = |name: &&str| self.common.broken.contains(name);
+        let mut names = e.what.split('`').skip(1).step_by(2);
+        if names.clone().any(|name| self.broken.contains(family(name))) {
+            self.incomplete = true;
+            return;
+        }
+        let Some(name) = names.find(of_module) else { return self.errors.push(e) };
+        if self.refused.insert(name.to_string()) {
+            self.errors.extend(unsupported::<()>(e.at, format!("the declaration of `{name}`")).err());
+        }
+    }
+
     fn instructions(&mut self, entry: &'a ast::Entry<'a>) {
         let mut next_scope = 0;
         let mut rust = None;
-        for statement in &entry.body {
+        for statement in &entry.body.statements {
             match statement {
                 Statement::Open => {
                     next_scope += 1;
@@ -121,7 +154,7 @@ impl<'a> Unit<'a> {
                 Statement::Inst(inst) => {
                     self.place(inst, rust.clone());
                     if let Err(e) = self.instruction(inst) {
-                        self.errors.push(e);
+                        self.record(e);
                     }
                 }
                 _ => {}
@@ -144,7 +177,7 @@ impl<'a> Unit<'a> {
         let found: Parsed<Vec<u32>> = labels.iter().map(|(label, at)| self.label(label, *at)).collect();
         match found {
             Ok(targets) => self.name(self.scope, name, labels[0].1, Declared::Targets(targets)),
-            Err(e) => self.errors.push(e),
+            Err(e) => self.record(e),
         }
     }
 
@@ -179,7 +212,7 @@ impl<'a> Unit<'a> {
             Lookup::Opcode(known) => {
                 error(inst.at, format!("`{name}` is not an instruction; there are {}", known.join(", ")))
             }
-            Lookup::Unsupported => error(inst.at, format!("unsupported in ptx-emu: {name}")),
+            Lookup::Unsupported => unsupported(inst.at, name),
             Lookup::Unknown => error(inst.at, format!("`{}` is not an instruction", inst.opcode)),
         }?;
         self.code.ops.push(Instruction { guard, op, watched: false });

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use super::barrier::Barriers;
 use super::cluster::Cluster;
@@ -27,6 +28,9 @@ const TURN: u64 = 10_000;
 
 /// Turns in a row that end in a failed wait, after which the block is considered stuck.
 const MOST_FAILED_WAITS: u32 = 1 << 16;
+
+/// Rounds of turns between looks at the clock.
+const LOOKS: u64 = 8;
 
 /// How long a host thread backs off while its block waits for blocks of other threads.
 const BACK_OFF: std::time::Duration = std::time::Duration::from_micros(20);
@@ -151,6 +155,9 @@ impl<'g, 'a> Worker<'g, 'a> {
                 // Another block has found a fault, which is the one to report.
                 return Ok(());
             }
+            if round % LOOKS == 0 {
+                self.in_time()?;
+            }
             self.order(&mut ready, round);
             round += 1;
             let mut asleep = true;
@@ -249,6 +256,18 @@ impl<'g, 'a> Worker<'g, 'a> {
         let mut fault = self.fault(warp, warp.now.mask, Class::OutOfFuel, what);
         fault.instead = "look for a loop that never ends, or raise the schedule's fuel";
         fault
+    }
+
+    /// The fault of a launch that has not ended in its time.
+    fn in_time(&self) -> Checked<()> {
+        if self.grid.watch.deadline.is_none_or(|end| Instant::now() < end) {
+            return Ok(());
+        }
+        let Some(warp) = self.warps.iter().find(|w| w.present() != 0) else { return Ok(()) };
+        let what = "the launch has not ended within its time limit; this warp is still running";
+        let mut fault = self.fault(warp, warp.present(), Class::OutOfFuel, what);
+        fault.instead = "look for a loop that waits for what never comes, or raise the limit";
+        Err(fault)
     }
 
     /// No warp is ready. This is fine if all have exited and nothing is left incomplete.

@@ -1,7 +1,7 @@
 //! The syntax tree: what the text says, before names are resolved.
 
-use super::At;
 use super::types::Type;
+use super::{At, Error};
 
 /// A whole module.
 #[derive(Debug, Default)]
@@ -14,6 +14,10 @@ pub(crate) struct Module<'a> {
     pub(crate) entries: Vec<Entry<'a>>,
     /// Whether [`SET_CONDITIONAL`] is declared.
     pub(crate) sets_conditions: bool,
+    /// What is wrong outside of kernels.
+    pub(crate) errors: Vec<Error>,
+    /// Names that items with errors were about to declare.
+    pub(crate) broken: Vec<&'a str>,
 }
 
 /// The one function that a kernel may call: the driver's, which sets the condition of a conditional node of a graph.
@@ -49,7 +53,7 @@ pub(crate) struct Variable<'a> {
 }
 
 /// One `.entry`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Entry<'a> {
     pub(crate) name: &'a str,
     pub(crate) at: At,
@@ -59,7 +63,17 @@ pub(crate) struct Entry<'a> {
     pub(crate) minnctapersm: Option<u32>,
     /// Blocks of a cluster, from `.reqnctapercluster`.
     pub(crate) cluster: Option<[u32; 3]>,
-    pub(crate) body: Vec<Statement<'a>>,
+    pub(crate) body: Body<'a>,
+    /// What is wrong with its syntax.
+    pub(crate) errors: Vec<Error>,
+}
+
+/// The statements between two braces.
+#[derive(Debug, Default)]
+pub(crate) struct Body<'a> {
+    pub(crate) statements: Vec<Statement<'a>>,
+    /// Names that declarations with errors were about to declare.
+    pub(crate) broken: Vec<&'a str>,
 }
 
 /// One statement of a body. Nested scopes are flattened between `Open` and `Close`.

@@ -1,7 +1,7 @@
 //! Tokens of PTX text.
 
 use super::ast::Number;
-use super::{At, Parsed, error};
+use super::{At, Error, Parsed, error};
 
 /// One token.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,6 +15,8 @@ pub(crate) enum Token<'a> {
     Text(&'a str),
     /// A single character.
     Mark(char),
+    /// What is no token, and is recorded as an error.
+    Bad,
     End,
 }
 
@@ -39,17 +41,20 @@ impl<'a> Lexer<'a> {
         self.text
     }
 
-    /// Moves to the start of the next line, so that parsing can continue after a bad token.
-    pub(crate) fn skip_line(&mut self) {
-        let rest = &self.text.as_bytes()[self.pos..];
-        self.pos += rest.iter().position(|b| *b == b'\n').map_or(rest.len(), |i| i + 1);
+    /// The next token and where it starts. What cannot be read is recorded and passed over.
+    pub(crate) fn next(&mut self, errors: &mut Vec<Error>) -> (Token<'a>, At) {
+        self.blanks(errors);
+        let start = self.pos;
+        let token = self.token().unwrap_or_else(|e| {
+            errors.push(e);
+            Token::Bad
+        });
+        (token, start as At)
     }
 
-    /// The next token and where it starts.
-    pub(crate) fn next(&mut self) -> Parsed<(Token<'a>, At)> {
-        self.blanks()?;
+    fn token(&mut self) -> Parsed<Token<'a>> {
         let start = self.pos;
-        let token = match self.peek(0) {
+        Ok(match self.peek(0) {
             0 if start >= self.text.len() => Token::End,
             b'.' if is_word(self.peek(1)) => {
                 self.pos += 1;
@@ -67,17 +72,12 @@ impl<'a> Lexer<'a> {
                 self.pos += 1;
                 Token::Mark(b as char)
             }
-            b => return self.stray(b),
-        };
-        Ok((token, start as At))
-    }
-
-    fn stray<T>(&self, b: u8) -> Parsed<T> {
-        let what = match b {
-            0x80.. => "non-ASCII character: some versions of ptxas reject it, even in comments".to_string(),
-            _ => format!("stray control character 0x{b:02x}"),
-        };
-        error(self.pos as At, what)
+            b => {
+                let length = self.text[start..].chars().next().map_or(1, char::len_utf8);
+                self.pos += length;
+                return stray(start, b);
+            }
+        })
     }
 
     fn peek(&self, ahead: usize) -> u8 {
@@ -98,46 +98,43 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn blanks(&mut self) -> Parsed<()> {
+    fn blanks(&mut self, errors: &mut Vec<Error>) {
         loop {
             match (self.peek(0), self.peek(1)) {
                 (b' ' | b'\t' | b'\r' | b'\n', _) => self.pos += 1,
-                (b'/', b'/') => self.comment("\n")?,
-                (b'/', b'*') => self.comment("*/")?,
-                _ => return Ok(()),
+                (b'/', b'/') => errors.extend(self.comment("\n").err()),
+                (b'/', b'*') => errors.extend(self.comment("*/").err()),
+                _ => return,
             }
         }
     }
 
     fn comment(&mut self, end: &str) -> Parsed<()> {
-        let rest = &self.text[self.pos..];
-        let length = match (rest[2..].find(end), end) {
-            (Some(i), _) => i + 2 + end.len(),
-            (None, "\n") => rest.len(),
-            (None, _) => return error(self.pos as At, "comment without an end, `*/` expected"),
-        };
-        if let Some(i) = rest[..length].bytes().position(|b| b >= 0x80) {
-            self.pos += i;
-            return self.stray(0x80);
-        }
+        let (start, rest) = (self.pos, &self.text[self.pos..]);
+        let found = rest[2..].find(end);
+        let length = found.map_or(rest.len(), |i| i + 2 + end.len());
         self.pos += length;
-        Ok(())
+        match rest[..length].bytes().position(|b| b >= 0x80) {
+            Some(i) => stray(start + i, 0x80),
+            None if found.is_none() && end != "\n" => {
+                error(start as At, "comment without an end, `*/` expected")
+            }
+            None => Ok(()),
+        }
     }
 
     fn string(&mut self) -> Parsed<Token<'a>> {
-        let start = self.pos + 1;
+        let (quote, start) = (self.pos, self.pos + 1);
         let body = &self.text[start..];
-        let end = body.bytes().position(|b| b == b'"' || b == b'\n' || b >= 0x80);
-        match end.map(|i| (i, body.as_bytes()[i])) {
-            Some((i, b'"')) => {
-                self.pos = start + i + 1;
-                Ok(Token::Text(&body[..i]))
-            }
-            Some((i, b)) if b >= 0x80 => {
-                self.pos = start + i;
-                self.stray(b)
-            }
-            _ => error(self.pos as At, "string without an end, `\"` expected on the same line"),
+        let end = body.bytes().position(|b| b == b'"' || b == b'\n').unwrap_or(body.len());
+        self.pos = start + end;
+        if body.as_bytes().get(end) != Some(&b'"') {
+            return error(quote as At, "string without an end, `\"` expected on the same line");
+        }
+        self.pos += 1;
+        match body[..end].bytes().position(|b| b >= 0x80) {
+            Some(i) => stray(start + i, 0x80),
+            None => Ok(Token::Text(&body[..end])),
         }
     }
 
@@ -162,6 +159,14 @@ impl<'a> Lexer<'a> {
             None => error(start as At, format!("`{text}` is not a number")),
         }
     }
+}
+
+fn stray<T>(at: usize, b: u8) -> Parsed<T> {
+    let what = match b {
+        0x80.. => "non-ASCII character: some versions of ptxas reject it, even in comments".to_string(),
+        _ => format!("stray control character 0x{b:02x}"),
+    };
+    error(at as At, what)
 }
 
 /// The value of an integer or floating-point literal (manual, "Constants").

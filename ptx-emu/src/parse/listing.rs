@@ -6,7 +6,7 @@ use super::ast::{Inst, Module, Number, Operand, OperandKind, Statement};
 ///
 /// Labels end in a colon, instructions in a semicolon; numbers are decimal, floats by their bits.
 pub(crate) fn listing(module: &Module<'_>) -> Vec<String> {
-    module.entries.iter().flat_map(|entry| &entry.body).filter_map(statement).collect()
+    module.entries.iter().flat_map(|entry| &entry.body.statements).filter_map(statement).collect()
 }
 
 fn statement(s: &Statement<'_>) -> Option<String> {

@@ -9,13 +9,15 @@ pub(crate) mod parser;
 pub(crate) mod types;
 mod variables;
 
-use crate::module::ParseError;
+use std::fmt::Display;
+
+use crate::parse_error::{ErrorKind, ParseError};
 
 /// A byte offset into the text.
 pub(crate) type At = u32;
 
 /// Something wrong at a place, before the place is turned into line and column.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Error {
     pub(crate) at: At,
     pub(crate) what: String,
@@ -27,6 +29,28 @@ pub(crate) type Parsed<T> = Result<T, Error>;
 /// An error at `at`.
 pub(crate) fn error<T>(at: At, what: impl Into<String>) -> Parsed<T> {
     Err(Error { at, what: what.into() })
+}
+
+/// How an error begins whose text may be right, before the form that is not implemented.
+const UNSUPPORTED: &str = "unsupported in ptx-emu: ";
+
+/// An error at `at`: a form that the manual has and ptx-emu does not.
+pub(crate) fn unsupported<T>(at: At, form: impl Display) -> Parsed<T> {
+    error(at, format!("{UNSUPPORTED}{form}"))
+}
+
+impl Error {
+    fn kind(&self) -> ErrorKind {
+        match self.what.strip_prefix(UNSUPPORTED) {
+            Some(form) => ErrorKind::Unsupported(form.into()),
+            None => ErrorKind::IllFormed,
+        }
+    }
+
+    /// Whether the text is wrong, and not the emulator incomplete.
+    pub(crate) fn is_ill_formed(&self) -> bool {
+        !self.what.starts_with(UNSUPPORTED)
+    }
 }
 
 /// The text, and where its lines start.
@@ -59,6 +83,13 @@ impl<'a> Source<'a> {
     /// The error as users see it.
     pub(crate) fn report(&self, error: &Error) -> ParseError {
         let (line, column) = self.place(error.at);
-        ParseError { line, column, what: error.what.clone(), text: self.line(line) }
+        ParseError { line, column, kind: error.kind(), what: error.what.clone(), text: self.line(line) }
+    }
+
+    /// Errors as users see them, in order of place and each once.
+    pub(crate) fn reports(&self, mut errors: Vec<Error>) -> Vec<ParseError> {
+        errors.sort_by(|a, b| (a.at, &a.what).cmp(&(b.at, &b.what)));
+        errors.dedup_by(|a, b| (a.at, &a.what) == (b.at, &b.what));
+        errors.iter().map(|e| self.report(e)).collect()
     }
 }

@@ -9,28 +9,54 @@ use super::types::{Kind, Type};
 use super::{At, Error, Parsed, error};
 
 /// Errors after which the parser gives up.
-pub(crate) const MOST_ERRORS: usize = 20;
+pub(crate) const MOST_ERRORS: usize = 10_000;
 /// Bytes of text accepted.
 pub(crate) const MOST_TEXT: usize = 64 << 20;
 /// Depth of nested scopes accepted.
 const MOST_SCOPES: usize = 64;
+/// What stands before the directive that it belongs to.
+const LINKING: &[&str] = &[".visible", ".weak", ".common", ".extern"];
+/// Directives with which an item of a module begins.
+const ITEMS: &[&str] = &[
+    ".version",
+    ".target",
+    ".address_size",
+    ".file",
+    ".section",
+    ".alias",
+    ".entry",
+    ".func",
+    ".visible",
+    ".weak",
+    ".common",
+    ".extern",
+    ".global",
+    ".const",
+    ".shared",
+];
 
-/// Parses a module, going on after an error with the next statement.
+/// Parses a module. After an error it goes on with the next statement, or the next item of the module; errors in the
+/// body of a kernel are the kernel's.
+///
+/// # Errors
+/// The text is too long to be read.
 pub(crate) fn parse(text: &str) -> Result<Module<'_>, Vec<Error>> {
     if text.len() > MOST_TEXT {
         let what = format!("the text has {} bytes, at most {MOST_TEXT} are accepted", text.len());
         return Err(vec![Error { at: 0, what }]);
     }
-    let mut p = Parser { lexer: Lexer::new(text), token: Token::End, at: 0, end: 0, errors: Vec::new() };
+    let mut p = Parser::new(text);
     let mut module = Module::default();
-    p.recovering(|p| p.advance());
-    while p.token != Token::End && p.errors.len() < MOST_ERRORS {
-        p.recovering(|p| p.item(&mut module));
+    p.next();
+    while p.token != Token::End && p.count < MOST_ERRORS {
+        p.recover_item(&mut module);
     }
-    if module.version.is_none() && p.errors.is_empty() {
-        p.errors.push(Error { at: 0, what: "no `.version` directive: a module starts with it".into() });
+    if module.version.is_none() && p.count == 0 {
+        p.fail(Error { at: 0, what: "no `.version` directive: a module starts with it".into() });
     }
-    if p.errors.is_empty() { Ok(module) } else { Err(p.errors) }
+    module.errors = p.errors;
+    module.broken = p.broken;
+    Ok(module)
 }
 
 pub(super) struct Parser<'a> {
@@ -38,10 +64,19 @@ pub(super) struct Parser<'a> {
     pub(super) token: Token<'a>,
     /// Where `token` starts.
     pub(super) at: At,
-    /// Where the token before it started.
-    end: At,
+    /// Errors of the kernel that is read, or else of the module.
     errors: Vec<Error>,
+    /// Errors in all.
+    count: usize,
+    /// Names that declarations with errors were about to declare.
+    broken: Vec<&'a str>,
 }
+
+/// A place to go back to.
+type Mark<'a> = (Lexer<'a>, Token<'a>, At);
+
+/// What an error says that follows from another.
+const FOLLOWS: &str = "";
 
 /// What an unexpected token is called in an error.
 fn show(token: Token<'_>) -> String {
@@ -50,37 +85,128 @@ fn show(token: Token<'_>) -> String {
         Token::Number(_) => "a number".into(),
         Token::Text(s) => format!("\"{s}\""),
         Token::Mark(c) => format!("`{c}`"),
+        Token::Bad => "something unreadable".into(),
         Token::End => "the end of the text".into(),
     }
 }
 
 impl<'a> Parser<'a> {
+    fn new(text: &'a str) -> Self {
+        let (errors, broken) = (Vec::new(), Vec::new());
+        Parser { lexer: Lexer::new(text), token: Token::End, at: 0, errors, count: 0, broken }
+    }
+
+    /// Goes on to the next token. What cannot be read is recorded.
     pub(super) fn advance(&mut self) -> Parsed<()> {
-        self.end = self.at;
-        (self.token, self.at) = self.lexer.next()?;
+        self.next();
         Ok(())
     }
 
-    /// Runs `f`; after an error, records it and skips past the next `;`, or to a brace.
-    fn recovering(&mut self, f: impl FnOnce(&mut Self) -> Parsed<()>) {
-        let Err(e) = f(self) else { return };
-        self.errors.push(e);
-        loop {
-            match self.advance() {
-                Err(_) => self.lexer.skip_line(),
-                Ok(()) if matches!(self.token, Token::End | Token::Mark('}')) => return,
-                Ok(()) if self.token == Token::Mark(';') => {
-                    if self.advance().is_ok() {
-                        return;
-                    }
+    /// Goes on to the next token, recording what cannot be read.
+    fn next(&mut self) {
+        let before = self.errors.len();
+        (self.token, self.at) = self.lexer.next(&mut self.errors);
+        self.count += self.errors.len() - before;
+    }
+
+    /// Records an error, unless it follows from another.
+    pub(super) fn fail(&mut self, error: Error) {
+        if error.what != FOLLOWS {
+            self.count += 1;
+            self.errors.push(error);
+        }
+    }
+
+    fn mark(&self) -> Mark<'a> {
+        (self.lexer.clone(), self.token, self.at)
+    }
+
+    /// Reads an item of the module; after an error, goes to the next one.
+    fn recover_item(&mut self, module: &mut Module<'a>) {
+        if self.token == Token::Bad {
+            return self.next();
+        }
+        let mark = self.mark();
+        if let Err(e) = self.item(module) {
+            self.fail(e);
+            self.skip_item(mark);
+        }
+    }
+
+    /// Goes past the item that begins at a mark: its `;`, its closing brace, or what begins another.
+    fn skip_item(&mut self, mark: Mark<'a>) {
+        let start = mark.2;
+        self.lexer = mark.0;
+        (self.token, self.at) = (mark.1, mark.2);
+        let (mut depth, mut linking, mut named) = (0usize, true, false);
+        while self.token != Token::End {
+            match self.token {
+                Token::Mark('{' | '(') => depth += 1,
+                Token::Mark(')') => depth = depth.saturating_sub(1),
+                Token::Mark('}') if depth <= 1 => return self.step_past('}'),
+                Token::Mark('}') => depth -= 1,
+                Token::Mark(';') if depth == 0 => return self.step_past(';'),
+                Token::Dot(word) if depth == 0 && self.at > start && !linking && ITEMS.contains(&word) => {
+                    return;
                 }
-                Ok(()) => {}
+                Token::Name(name) if !named => {
+                    named = true;
+                    self.broken.push(name);
+                }
+                _ => {}
             }
+            linking = matches!(self.token, Token::Dot(word) if LINKING.contains(&word));
+            self.step();
+        }
+    }
+
+    /// Goes past the end of an item; a `;` after a brace belongs to it.
+    fn step_past(&mut self, mark: char) {
+        self.step();
+        if mark == '}' && self.token == Token::Mark(';') {
+            self.step();
+        }
+    }
+
+    /// The next token, whatever is wrong with it.
+    fn step(&mut self) {
+        (self.token, self.at) = self.lexer.next(&mut Vec::new());
+    }
+
+    /// Reads a statement; after an error, goes past its `;`, or to the brace that ends its scope.
+    fn recover_statement(&mut self, body: &mut Body<'a>, depth: &mut usize) {
+        if self.token == Token::Bad {
+            return self.next();
+        }
+        let mark = self.mark();
+        if let Err(e) = self.statement(&mut body.statements, depth) {
+            self.fail(e);
+            self.skip_statement(mark, &mut body.broken);
+        }
+    }
+
+    fn skip_statement(&mut self, mark: Mark<'a>, broken: &mut Vec<&'a str>) {
+        let (mut vectors, declares) = (0usize, matches!(mark.1, Token::Dot(_)));
+        self.lexer = mark.0;
+        (self.token, self.at) = (mark.1, mark.2);
+        while self.token != Token::End {
+            match self.token {
+                Token::Mark('{') => vectors += 1,
+                Token::Mark('}') if vectors == 0 => return,
+                Token::Mark('}') => vectors -= 1,
+                Token::Mark(';') => return self.step(),
+                Token::Name(name) if declares => broken.push(name),
+                _ => {}
+            }
+            self.step();
         }
     }
 
     pub(super) fn unexpected<T>(&self, wanted: &str) -> Parsed<T> {
-        error(self.at, format!("{} where {wanted} was expected", show(self.token)))
+        match self.token {
+            Token::Bad => error(self.at, FOLLOWS),
+            token => error(self.at, format!("{} where {wanted} was expected", show(token))),
+        }
     }
 
     pub(super) fn eat(&mut self, mark: char) -> Parsed<bool> {
@@ -215,30 +341,52 @@ impl<'a> Parser<'a> {
         })
     }
 
+    /// A kernel, whose errors are its own from its name on.
     fn entry(&mut self) -> Parsed<Entry<'a>> {
         self.advance()?;
         let (name, at) = self.name("a kernel name")?;
-        let mut entry = Entry {
-            name,
-            at,
-            params: Vec::new(),
-            reqntid: None,
-            maxntid: None,
-            minnctapersm: None,
-            cluster: None,
-            body: Vec::new(),
-        };
+        let mut entry = Entry { name, at, ..Entry::default() };
+        let outer = std::mem::take(&mut self.errors);
+        let mark = self.mark();
+        match self.head(&mut entry) {
+            Ok(()) => self.body(&mut entry.body),
+            Err(e) => {
+                self.fail(e);
+                self.skip_head(mark, &mut entry.body);
+            }
+        }
+        entry.errors = std::mem::replace(&mut self.errors, outer);
+        Ok(entry)
+    }
+
+    /// Parameters and directives of a kernel, and the brace that opens its body.
+    fn head(&mut self, entry: &mut Entry<'a>) -> Parsed<()> {
         if self.eat('(')? && !self.eat(')')? {
             entry.params = self.list(Self::parameter)?;
             self.expect(')')?;
         }
-        self.performance(&mut entry)?;
+        self.performance(entry)?;
         if self.token != Token::Mark('{') {
             return self.unexpected("`{`");
         }
-        self.advance()?;
-        self.body(&mut entry.body)?;
-        Ok(entry)
+        self.advance()
+    }
+
+    /// Reads the body behind a head with errors; what the head mentions may be declared in it.
+    fn skip_head(&mut self, mark: Mark<'a>, body: &mut Body<'a>) {
+        self.lexer = mark.0;
+        (self.token, self.at) = (mark.1, mark.2);
+        while !matches!(self.token, Token::End | Token::Mark('{' | ';')) {
+            if let Token::Name(name) = self.token {
+                body.broken.push(name);
+            }
+            self.step();
+        }
+        let opens = self.token == Token::Mark('{');
+        self.step();
+        if opens {
+            self.body(body);
+        }
     }
 
     fn parameter(&mut self) -> Parsed<Variable<'a>> {
@@ -281,15 +429,15 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn body(&mut self, body: &mut Vec<Statement<'a>>) -> Parsed<()> {
+    fn body(&mut self, body: &mut Body<'a>) {
         let mut depth = 1;
         while depth > 0 {
-            if self.token == Token::End || self.errors.len() >= MOST_ERRORS {
-                return self.unexpected("`}`");
+            if self.token == Token::End || self.count >= MOST_ERRORS {
+                let end = self.unexpected("`}`");
+                return end.unwrap_or_else(|e| self.fail(e));
             }
-            self.recovering(|p| p.statement(body, &mut depth));
+            self.recover_statement(body, &mut depth);
         }
-        Ok(())
     }
 
     fn statement(&mut self, body: &mut Vec<Statement<'a>>, depth: &mut usize) -> Parsed<()> {

@@ -265,6 +265,7 @@ fn forms_and_what_they_need() {
         Module::parse(&format!(
             ".version {version}\n.target {target}\n.address_size 64\n.entry k() {{\n.reg .b32 %r<8>; .reg .f32 %f<4>; .reg .b64 %d<2>; .reg .pred %p<2>;\n{inst}\nret;\n}}"
         ))
+        .and_then(Module::complete)
     };
     for (inst, version, target, below) in rows {
         // A target has a lowest version of its own.
@@ -318,9 +319,9 @@ fn mistakes_in_the_text() {
     ];
     for (inst, wanted) in rows {
         let text = kernel(&format!(".reg .b32 %r<4>; .reg .b64 %d<2>; .reg .pred %p<2>;\n{inst}"));
-        assert_eq!(Module::parse(&text).expect_err(inst).0[0].what, wanted);
+        assert_eq!(Module::parse(&text).and_then(Module::complete).expect_err(inst).0[0].what, wanted);
     }
     let text = kernel("setmaxnreg.inc.sync.aligned.u32 100;").replace("sm_90", "sm_90a");
     let wanted = "setmaxnreg to 100 registers: a multiple of 8 from 24 to 256 was expected";
-    assert_eq!(Module::parse(&text).expect_err(wanted).0[0].what, wanted);
+    assert_eq!(Module::parse(&text).and_then(Module::complete).expect_err(wanted).0[0].what, wanted);
 }

@@ -43,7 +43,7 @@ pub(crate) fn launch(
     room: u64,
     setup: Setup,
 ) -> Result<(Vec<u8>, Stats), Box<Fault>> {
-    let module = Module::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let module = Module::parse(text).and_then(Module::complete).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let memory = Memory::new(1 << 24);
     let source = memory.alloc(input.len() as u64).expect("there is room");
     let target = memory.alloc(room).expect("there is room");

@@ -185,6 +185,6 @@ fn mistakes_in_the_text() {
     ];
     for (inst, wanted) in rows {
         let text = kernel(&format!(".reg .b32 %r<8>; .reg .f32 %f<2>;\n{inst}"));
-        assert_eq!(Module::parse(&text).expect_err(inst).0[0].what, wanted);
+        assert_eq!(Module::parse(&text).and_then(Module::complete).expect_err(inst).0[0].what, wanted);
     }
 }

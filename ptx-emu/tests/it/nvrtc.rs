@@ -23,8 +23,8 @@ fn outputs(name: &str, grid: u32, block: u32, shared: u32, args: &[Arg]) -> Vec<
 }
 
 fn output(text: &str, name: &str, [grid, block, shared]: [u32; 3], args: &[Arg], order: Order) -> Vec<u8> {
-    let module = Module::parse(text).unwrap_or_else(|e| panic!("{e}"));
-    let kernel = module.kernel(name).unwrap_or_else(|| panic!("no kernel {name}"));
+    let module = Module::parse(text).and_then(Module::complete).unwrap_or_else(|e| panic!("{e}"));
+    let kernel = module.kernel(name).unwrap_or_else(|e| panic!("{e}"));
     let memory = Memory::new(1 << 24);
     let (mut params, mut out) = (vec![0; 256], None);
     for (param, arg) in kernel.params.iter().zip(args) {

@@ -1,6 +1,6 @@
 //! What is wrong with a text: the whole message for each mistake.
 
-use ptx_emu::Module;
+use ptx_emu::{ErrorKind, Module};
 
 use crate::machine::kernel;
 
@@ -9,7 +9,7 @@ fn complaint(body: &str) -> String {
     let body = format!(
         ".reg .b16 %h<4>;\n.reg .b32 %r<4>;\n.reg .b64 %d<4>;\n.reg .f32 %f<4>;\n.reg .pred %p<4>;\n{body}"
     );
-    let errors = Module::parse(&kernel(&body)).expect_err(&body);
+    let errors = Module::parse(&kernel(&body)).and_then(Module::complete).expect_err(&body);
     errors.0[0].what.clone()
 }
 
@@ -123,7 +123,7 @@ fn mistakes_in_a_module() {
         ("add.u32 %r0, %r1, %r2;", "`add` where a directive was expected"),
     ];
     for (text, wanted) in rows {
-        assert_eq!(Module::parse(text).expect_err(wanted).0[0].what, wanted);
+        assert_eq!(Module::parse(text).and_then(Module::complete).expect_err(wanted).0[0].what, wanted);
     }
 }
 
@@ -166,7 +166,7 @@ fn features_need_version_and_target() {
         let text = format!(
             ".version {version}\n.target {target}\n.entry k() {{\n.reg .b32 %r<4>; .reg .f32 %f<4>; .reg .b64 %d<4>;\n{inst}\nret;\n}}"
         );
-        let errors = Module::parse(&text).expect_err(wanted);
+        let errors = Module::parse(&text).and_then(Module::complete).expect_err(wanted);
         assert_eq!(errors.0[0].what, wanted);
     }
 }
@@ -175,7 +175,7 @@ fn features_need_version_and_target() {
 #[test]
 fn errors_are_collected_and_placed() {
     let text = kernel("  add.u32 %t, %t, %q;\nmov.u32 %t, 5;\nfrob;\n@%p bra X;");
-    let errors = Module::parse(&text).expect_err("three lines are wrong");
+    let errors = Module::parse(&text).and_then(Module::complete).expect_err("three lines are wrong");
     let wanted = "line 11, column 19: `%q` is not declared as a register
     add.u32 %t, %t, %q;
 line 13, column 1: `frob` is not an instruction
@@ -207,5 +207,60 @@ fn kernels_describe_themselves() {
     let params: Vec<_> = first.params.iter().map(|p| (p.name.as_str(), p.offset, p.size, p.align)).collect();
     assert_eq!(params, [("n", 0, 4, 4), ("p", 8, 8, 8), ("s", 16, 12, 8)]);
     assert_eq!((first.static_shared, first.reqntid, first.maxntid), (16, Some([8, 4, 1]), None));
-    assert!(module.kernel("third").is_none());
+    let missing = module.kernel("third").expect_err("it is not there");
+    assert_eq!(missing.to_string(), "there is no kernel third; the module has first, second");
+}
+
+/// A module whose kernels cannot all run: the others do, and each says what it lacks.
+const MIXED: &str = "
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry textures(.param .u64 t)
+{
+    .reg .b64 %t; .reg .f32 %f<5>;
+    ld.param.u64 %t, [t];
+    tex.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%t, {%f4, %f4}];
+    ret;
+}
+.visible .entry runs() { ret; }
+.visible .entry wrong()
+{
+    .reg .b32 %r<4>, %x<;
+    add.u32 %r0, %r1 %r2;
+    mov.u32 %r0, {%r1;
+    add.u32 %x0, %r1, %r2;
+    frob.u32 %r0;
+    ret;
+}
+";
+
+#[test]
+fn kernels_are_refused_one_by_one() {
+    let module = Module::parse(MIXED).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(module.kernels().map(|k| k.name.as_str()).collect::<Vec<_>>(), ["runs"]);
+    let refused: Vec<_> =
+        module.refused().map(|k| (k.name.as_str(), k.params.len(), k.errors.is_ill_formed())).collect();
+    assert_eq!(refused, [("textures", 1, false), ("wrong", 0, true)]);
+    let lacks = module.kernel("textures").expect_err("there are no textures").to_string();
+    let wanted = "kernel textures cannot run here:
+line 9, column 5: unsupported in ptx-emu: tex.2d.v4.f32.f32
+    tex.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%t, {%f4, %f4}];";
+    assert_eq!(lacks, wanted);
+    assert_eq!(module.errors()[0].kind, ErrorKind::Unsupported("tex.2d.v4.f32.f32".into()));
+}
+
+/// An error in the syntax hides no other, and nothing follows from it.
+#[test]
+fn errors_stand_alone() {
+    let module = Module::parse(MIXED).unwrap_or_else(|e| panic!("{e}"));
+    let wrong = module.refused().last().expect("two are refused");
+    let found: Vec<_> = wrong.errors.0.iter().map(|e| (e.line, e.what.as_str())).collect();
+    let wanted = [
+        (15, "`;` where a number of registers was expected"),
+        (16, "`%r2` where `;` was expected"),
+        (17, "`;` where `}` was expected"),
+        (19, "`frob` is not an instruction"),
+    ];
+    assert_eq!(found, wanted);
 }

@@ -424,7 +424,7 @@ fn mistakes_in_the_text() {
     ];
     for (inst, wanted) in rows {
         let text = program(2048, [0; 2], 4, true, &inst);
-        let error = Module::parse(&text).expect_err(&inst);
+        let error = Module::parse(&text).and_then(Module::complete).expect_err(&inst);
         assert!(error.0[0].what.contains(wanted), "{inst}: {error}");
     }
 }

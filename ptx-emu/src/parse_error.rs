@@ -1,0 +1,96 @@
+//! What is wrong with a text, and whether the text or the emulator is to blame.
+
+use std::fmt;
+
+/// Whose fault an error is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The text is wrong: ptxas would refuse it too.
+    IllFormed,
+    /// The text may be right; ptx-emu does not have this form, such as `tex.2d.v4.f32.f32`.
+    Unsupported(String),
+}
+
+/// One thing wrong with the text.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ParseError {
+    /// Line, from 1.
+    pub line: u32,
+    /// Column, from 1.
+    pub column: u32,
+    /// Whether the text is wrong, or the emulator lacks something.
+    pub kind: ErrorKind,
+    /// What is wrong and what would be right.
+    pub what: String,
+    /// The line of text, shortened when very long.
+    pub text: String,
+}
+
+/// Everything wrong with the text, in order of place; never empty. `Display` writes the first twenty.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ParseErrors(pub Vec<ParseError>);
+
+/// Why there is no kernel of a name to launch.
+#[derive(Clone, PartialEq, Eq)]
+pub enum KernelError {
+    /// The module has no such kernel.
+    NotFound {
+        /// The name.
+        name: String,
+        /// The kernels that it has, in order of the text.
+        known: Vec<String>,
+    },
+    /// The kernel is there and cannot run.
+    Refused {
+        /// The name.
+        name: String,
+        /// What is wrong with the kernel and the functions that it uses.
+        errors: ParseErrors,
+    },
+}
+
+/// Errors that `Display` writes before it only counts.
+const SHOWN: usize = 20;
+
+impl ParseErrors {
+    /// Whether the text itself is wrong somewhere, so that ptxas would refuse it.
+    pub fn is_ill_formed(&self) -> bool {
+        self.0.iter().any(|error| error.kind == ErrorKind::IllFormed)
+    }
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}: {}\n    {}", self.line, self.column, self.what, self.text)
+    }
+}
+
+impl fmt::Display for ParseErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, error) in self.0.iter().take(SHOWN).enumerate() {
+            write!(f, "{}{error}", if i == 0 { "" } else { "\n" })?;
+        }
+        match self.0.len().checked_sub(SHOWN) {
+            None | Some(0) => Ok(()),
+            Some(more) => write!(f, "\nand {more} more"),
+        }
+    }
+}
+
+impl fmt::Display for KernelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KernelError::NotFound { name, known } if known.is_empty() => {
+                write!(f, "there is no kernel {name}; the module has none that can run")
+            }
+            KernelError::NotFound { name, known } => {
+                write!(f, "there is no kernel {name}; the module has {}", known.join(", "))
+            }
+            KernelError::Refused { name, errors } => write!(f, "kernel {name} cannot run here:\n{errors}"),
+        }
+    }
+}
+
+impl std::error::Error for ParseError {}
+impl std::error::Error for ParseErrors {}
+impl std::error::Error for KernelError {}
