@@ -8,7 +8,8 @@ use std::io::{self, Read};
 use std::{error, fs};
 
 use ptx_emu::{
-    Fault, Kernel, Launch, LaunchSite, Memory, Module, Order, Schedule, SourcePlace, TensorMap, Trace, run_at,
+    Fault, Kernel, KernelError, Launch, LaunchSite, Memory, Module, Order, ParseErrors, Schedule,
+    SourcePlace, TensorMap, Trace, run_at,
 };
 use serde_json::{Value, json};
 
@@ -23,17 +24,29 @@ fn main() -> Result<(), Failure> {
     let job: Value = serde_json::from_str(&text)?;
     let ptx = fs::read_to_string(string(&job["ptx"])?)?;
     let answer = match Module::parse(&ptx) {
-        Ok(module) => json!({ "runs": runs(&job, &module)? }),
-        Err(errors) => json!({ "load": errors.0.iter().map(|e| &e.what).collect::<Vec<_>>() }),
+        Ok(module) => of_kernel(&job, &module)?,
+        Err(errors) => refusal(&errors),
     };
     println!("{answer}");
     Ok(())
 }
 
+/// What came of the job: runs, or why the kernel does not load.
+fn of_kernel(job: &Value, module: &Module) -> Result<Value, Failure> {
+    match module.kernel(string(&job["kernel"])?) {
+        Ok(kernel) => Ok(json!({ "runs": runs(job, module, kernel)? })),
+        Err(KernelError::Refused { errors, .. }) => Ok(refusal(&errors)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn refusal(errors: &ParseErrors) -> Value {
+    let messages: Vec<&String> = errors.0.iter().map(|e| &e.what).collect();
+    json!({ "load": messages })
+}
+
 /// What each schedule gives: a fault, or null.
-fn runs(job: &Value, module: &Module) -> Result<Vec<Value>, Failure> {
-    let name = string(&job["kernel"])?;
-    let kernel = module.kernel(name).ok_or_else(|| format!("no kernel {name}"))?;
+fn runs(job: &Value, module: &Module, kernel: &Kernel) -> Result<Vec<Value>, Failure> {
     let (mut answers, mut first) = (Vec::new(), None);
     for (i, schedule) in list(&job["schedules"]).iter().enumerate() {
         let (outputs, fault) = launch(job, module, kernel, schedule)?;

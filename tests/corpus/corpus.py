@@ -298,15 +298,11 @@ def all_kernels(names):
 
 
 def prepared(name, case, ptx):
-    """The job of a case, its kernel cut out of its module."""
-    text = ptx.read_text()
-    entry = entry_of(text, case.kernel)
+    """The job of a case, on the module as the compiler wrote it."""
+    entry = entry_of(ptx.read_text(), case.kernel)
     folder = TARGET / "run" / ptx.stem / name
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    alone = folder / "kernel.ptx"
-    alone.write_text(cut(text, entry))
-    return Job(case, entry, alone, folder)
+    return Job(case, entry, ptx, folder)
 
 
 def outcome(kernel):
@@ -336,8 +332,7 @@ def outcome(kernel):
 HEAD = """# The corpus on the emulator
 
 `corpus.py` writes this page; [README.md](README.md) says how. Each kernel ran under {schedules} schedules, traced and not.
-*Loads* means that the emulator takes the kernel, cut out of its module together with the module's functions and
-variables. *Equal* means that no schedule gave a finding, that every buffer then holds what NumPy computed, and that
+*Loads* means that the emulator takes the kernel, in the module as the compiler wrote it. *Equal* means that no schedule gave a finding, that every buffer then holds what NumPy computed, and that
 inputs are unchanged.
 
 Made with {versions}.
