@@ -106,10 +106,11 @@ def locked_sum(x, lock, count, total, columns, BLOCK: tl.constexpr):
     v = tl.load(x + tl.program_id(0) * columns + c, c < columns, 0.0)
     while tl.atomic_cas(lock, 0, 1) == 1:
         pass
-    first = tl.load(count) == 0
-    before = tl.where(first, tl.zeros([BLOCK], tl.float32), tl.load(total + c, c < columns, 0.0))
+    turn = tl.load(count)
+    before = tl.where(turn == 0, tl.zeros([BLOCK], tl.float32), tl.load(total + c, c < columns, 0.0))
     tl.store(total + c, before + v, c < columns)
-    tl.store(count, tl.load(count) + 1)
+    tl.debug_barrier()
+    tl.store(count, turn + 1)
     tl.debug_barrier()
     tl.atomic_xchg(lock, 0)
 
