@@ -90,6 +90,19 @@ def entry_of(text, part):
     return found[0]
 
 
+def places(lines, at):
+    """(file, line) of the source of a line of PTX: where it stands, then where that is inlined, and so on."""
+    files = dict(re.findall(r'^\s*\.file\s+(\d+) "([^"]*)"', "\n".join(lines), re.M))
+    locs = (re.match(r"\s*\.loc\s+(\d+) (\d+) (\d+)(?:, .*inlined_at (\d+) (\d+) (\d+))?", l) for l in reversed(lines[:at]))
+    locs, found, wanted = [l for l in locs if l], [], None
+    for loc in locs:
+        if wanted is None or loc.group(1, 2, 3) == wanted:
+            found.append((files.get(loc[1], "?").rsplit("/", 1)[-1], int(loc[2])))
+            if (wanted := loc.group(4, 5, 6)) == (None, None, None):
+                return found
+    return [*found, (files.get(wanted[0], "?").rsplit("/", 1)[-1], int(wanted[1]))] if wanted else found
+
+
 def triple(n):
     return [*((n,) if isinstance(n, int) else n), 1, 1][:3]
 

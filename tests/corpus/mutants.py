@@ -130,13 +130,11 @@ def verdict(job, answer):
 
 
 def place(mutant):
-    """File and line of the source, by the last `.loc` before the mutation."""
-    lines = mutant.text.split("\n")
-    files = dict(re.findall(r'^\s*\.file\s+(\d+) "([^"]*)"', mutant.text, re.M))
-    for line in reversed(lines[: mutant.line]):
-        if found := re.match(r"\s*\.loc\s+(\d+) (\d+)", line):
-            return f"{files.get(found[1], '?').rsplit('/', 1)[-1]}:{found[2]}"
-    return "?"
+    """File and line of the kernel's own source, or else of what it includes."""
+    found = corpus.places(mutant.text.split("\n"), mutant.line) or [("?", 0)]
+    name = mutant.kernel[0].split("/")[-1]
+    file, line = next((p for p in found if p[0] == name), found[-1])
+    return f"{file}:{line}"
 
 
 def healthy(kernels):

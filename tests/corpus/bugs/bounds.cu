@@ -54,13 +54,15 @@ KERNEL(local_overflow) {
 // misaligned_vector: grid 1, block 16, n 80
 KERNEL(misaligned_vector) {
     const int4* v = (const int4*)(x + BUG(1, 4));
-    y[threadIdx.x] = v[threadIdx.x].x;  //!
+    int4 w = v[threadIdx.x];  //!
+    y[threadIdx.x] = w.x + w.y + w.z + w.w;
 }
 
 // misaligned_pair: grid 1, block 16, n 80
 KERNEL(misaligned_pair) {
     int at = threadIdx.x * BUG(3, 2);
-    y[threadIdx.x] = ((const int2*)(x + at))->y;  //!
+    int2 w = *(const int2*)(x + at);  //!
+    y[threadIdx.x] = w.x + w.y;
 }
 
 // stride_in_bytes: grid 1, block 64
@@ -70,9 +72,8 @@ KERNEL(stride_in_bytes) {
 
 // product_overflows: grid 1, block 64
 KERNEL(product_overflows) {
-    int far = (n << 16) + threadIdx.x;
-    BUG(int, long long) at = (BUG(int, long long))far * 65536 / 65536 - (n << 16);
-    y[threadIdx.x] = x[at];  //!
+    BUG(unsigned, unsigned long long) pitch = n << 16, at = (threadIdx.x + pitch) * pitch / pitch;
+    y[threadIdx.x] = x[(long long)at - pitch];  //!
 }
 
 // vector_tail: grid 1, block 32, n 102
@@ -96,7 +97,7 @@ KERNEL(constant_beyond_the_table) {
 __device__ int module_table[32];
 // module_variable_overflow: grid 1, block 64
 KERNEL(module_variable_overflow) {
-    module_table[threadIdx.x BUG(, & 31)] = 1;  //!
+    if (threadIdx.x < BUG(64, 32)) module_table[threadIdx.x] = 1;  //!
     y[threadIdx.x] = x[threadIdx.x];
 }
 
@@ -121,12 +122,6 @@ KERNEL(unsigned_wrap) {
 
 // null_pointer: grid 1, block 32
 KERNEL(null_pointer) {
-    const int* p = BUG(n > 0, n < 0) ? nullptr : x;
+    const int* p = BUG((const int*)(size_t)(n - 32), x);
     y[threadIdx.x] = p[threadIdx.x];  //!
-}
-
-// write_to_constant: grid 1, block 16
-KERNEL(write_to_constant) {
-    int* p = BUG((int*)lookup, y);
-    if (threadIdx.x < 16) p[threadIdx.x] = x[threadIdx.x];  //!
 }
