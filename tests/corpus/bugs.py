@@ -110,7 +110,7 @@ HEAD = """# Mistakes written by hand
 traced, with the mistake and, as its twin, without. *Named*: a finding names a line that the source marks with `//!`.
 
 {count} mistakes: {named} named at their line, {elsewhere} found at another, {missed} not found. Of the twins, {flagged} are
-flagged.
+flagged, and {unrun} do not load.
 
 | source | mistake | named | finding | lines | marked | twin |
 |---|---|---|---|---|---|---|
@@ -125,7 +125,8 @@ def table(rows):
         named=counts["yes"],
         elsewhere=counts["elsewhere"],
         missed=counts["no"],
-        flagged=sum(bool(r[3]) for _, r in rows),
+        flagged=sum(bool(r[3]) and not r[3].startswith("not run") for _, r in rows),
+        unrun=sum(r[3].startswith("not run") for _, r in rows),
     )
     return head + "".join(
         f"| bugs/{b.source.name} | {b.name} | {r[0]} | {corpus.shortened(r[1])} | {r[2]} | {str(b.lines)[1:-1]} | "
