@@ -3,8 +3,10 @@
 pub(crate) use crate::async_code::{BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Phase, ThreadCopy};
 use crate::async_code::{BulkStore, TensorCopy, Wgmma};
 use crate::exec::regs::{Alu, Bank, Regs, Slots, Undefined};
-pub(crate) use crate::fragment_code::{Fragment, Item, Product, Role, Shape, WarpMatrix};
-use crate::parse::types::Type;
+pub(crate) use crate::fragment_code::{
+    Element, Fragment, Item, LoadMatrix, Mma, Product, Role, Shape, WarpMatrix,
+};
+pub(crate) use crate::video_code::{Second, Video, VideoElement, VideoOp};
 
 /// Everything needed to execute one kernel.
 #[derive(Debug, Default)]
@@ -189,6 +191,7 @@ pub(crate) enum Op {
         d: u32,
         a: u32,
         rank: u32,
+        wide: bool,
     },
     /// `barrier.cluster.arrive`
     ClusterArrive {
@@ -215,8 +218,8 @@ pub(crate) enum Op {
     CopyWait {
         keep: Option<u32>,
     },
-    /// `cp.async.mbarrier.arrive.noinc`
-    CopyArrives(Box<(Space, Address)>),
+    /// `cp.async.mbarrier.arrive`, and whether the phase expects one arrival more for it: without `.noinc`
+    CopyArrives(Box<(Space, Address, bool)>),
     /// `ldmatrix`
     LoadMatrix(Box<LoadMatrix>),
     /// `setmaxnreg`
@@ -419,75 +422,6 @@ pub(crate) struct Fence {
     pub(crate) scope: Scope,
 }
 
-/// `mma.sync`: `d = a * b + c` with 16 rows, 8 columns and `depth` products each.
-#[derive(Clone, Debug)]
-pub(crate) struct Mma {
-    pub(crate) left: Element,
-    pub(crate) right: Element,
-    pub(crate) depth: usize,
-    pub(crate) d: Vec<u32>,
-    pub(crate) a: Vec<u32>,
-    pub(crate) b: Vec<u32>,
-    pub(crate) c: Vec<u32>,
-}
-
-/// What the elements of a matrix are; a register holds several.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Element {
-    F16,
-    Bf16,
-    S8,
-    U8,
-    /// The upper 19 bits of a single.
-    Tf32,
-    E4m3,
-    E5m2,
-}
-
-impl Element {
-    /// Elements that one register holds.
-    pub(crate) fn per_register(self) -> usize {
-        4 / self.bytes()
-    }
-
-    /// Bytes of an element.
-    pub(crate) fn bytes(self) -> usize {
-        match self {
-            Element::F16 | Element::Bf16 => 2,
-            Element::Tf32 => 4,
-            Element::S8 | Element::U8 | Element::E4m3 | Element::E5m2 => 1,
-        }
-    }
-
-    /// The least exponent of a float.
-    pub(crate) fn least_exponent(self) -> i32 {
-        match self {
-            Element::F16 | Element::E5m2 => -14,
-            Element::E4m3 => -6,
-            _ => -126,
-        }
-    }
-
-    /// The type of a register that holds them.
-    pub(crate) fn packed(self) -> Type {
-        match self {
-            Element::F16 => Type::F16x2,
-            Element::Bf16 => Type::Bf16x2,
-            Element::S8 | Element::U8 => Type::U32,
-            Element::Tf32 | Element::E4m3 | Element::E5m2 => Type::B32,
-        }
-    }
-}
-
-/// `ldmatrix`: as many matrices of 8 by 8 halves as there are registers.
-#[derive(Clone, Debug)]
-pub(crate) struct LoadMatrix {
-    pub(crate) space: Space,
-    pub(crate) address: Address,
-    pub(crate) transposed: bool,
-    pub(crate) d: Vec<u32>,
-}
-
 /// A block barrier.
 #[derive(Clone, Debug)]
 pub(crate) struct Barrier {
@@ -553,50 +487,6 @@ pub(crate) enum Vote {
     Any,
     Uni,
     Ballot,
-}
-
-/// An operation of a video instruction on two elements.
-pub(crate) type VideoOp = fn(i128, i128) -> i128;
-
-/// A video instruction: an operation on elements of `b:a`, and what becomes of the results.
-#[derive(Clone, Debug)]
-pub(crate) struct Video {
-    pub(crate) f: VideoOp,
-    /// Whether d, a and b are signed.
-    pub(crate) signed: [bool; 3],
-    pub(crate) saturate: bool,
-    /// Of a shift: whether the distance wraps, or is at most 32.
-    pub(crate) wrap: Option<bool>,
-    pub(crate) second: Second,
-    pub(crate) d: u32,
-    pub(crate) a: u32,
-    pub(crate) b: u32,
-    pub(crate) c: Option<u32>,
-    /// Where in d, and where in `b:a`, the elements of each operation are.
-    pub(crate) elements: Vec<[VideoElement; 3]>,
-}
-
-/// Some bits of a register.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct VideoElement {
-    pub(crate) place: u32,
-    pub(crate) bits: u32,
-}
-
-/// What a video instruction does with its results and `c`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Second {
-    Nothing,
-    /// The results replace elements of `c`.
-    Merge,
-    Add,
-    Min,
-    Max,
-    /// `vmad`: `c` and one more is added to the product, which is then shifted right.
-    Product {
-        plus_one: bool,
-        shift: u32,
-    },
 }
 
 /// A value known before the kernel starts.

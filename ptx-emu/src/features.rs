@@ -228,6 +228,7 @@ const NEEDS: &[Need] = &[
     ("cp", &[".bulk"], (8, 0), 90),
     ("cp", &[".bulk", ".shared::cta"], (8, 6), 90),
     ("mbarrier", &[], (7, 0), 80),
+    ("cp", &[".reduce"], (8, 0), 90),
     ("mbarrier", &[".parity"], (7, 1), 80),
     ("mbarrier", &[".shared::cta"], (7, 8), 80),
     ("mbarrier", &[".cluster"], (7, 8), 90),

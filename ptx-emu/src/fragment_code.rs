@@ -1,10 +1,80 @@
-//! Decoded matrix instructions whose matrices are spread over the registers of a warp: `wmma`, and forms of `mma` that
-//! are seldom.
+//! Decoded matrix instructions whose matrices are spread over the registers of a warp: `mma`, its forms that are seldom,
+//! and `wmma`.
 //!
-//! Where an element lies is that of `mma`. Of `wmma` the manual leaves it open; here a matrix with more rows or columns is
+//! Where an element of [`Shape`] lies is that of `mma`. Of `wmma` the manual leaves it open; here a matrix with more rows or columns is
 //! several of those of `mma` side by side, as on devices from sm_75 on.
 
 use crate::code::{Address, Space};
+use crate::parse::types::Type;
+
+/// `mma.sync`: `d = a * b + c` with 16 rows, 8 columns and `depth` products each.
+#[derive(Clone, Debug)]
+pub(crate) struct Mma {
+    pub(crate) left: Element,
+    pub(crate) right: Element,
+    pub(crate) depth: usize,
+    pub(crate) d: Vec<u32>,
+    pub(crate) a: Vec<u32>,
+    pub(crate) b: Vec<u32>,
+    pub(crate) c: Vec<u32>,
+}
+
+/// What the elements of a matrix are; a register holds several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Element {
+    F16,
+    Bf16,
+    S8,
+    U8,
+    /// The upper 19 bits of a single.
+    Tf32,
+    E4m3,
+    E5m2,
+}
+
+impl Element {
+    /// Elements that one register holds.
+    pub(crate) fn per_register(self) -> usize {
+        4 / self.bytes()
+    }
+
+    /// Bytes of an element.
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Element::F16 | Element::Bf16 => 2,
+            Element::Tf32 => 4,
+            Element::S8 | Element::U8 | Element::E4m3 | Element::E5m2 => 1,
+        }
+    }
+
+    /// The least exponent of a float.
+    pub(crate) fn least_exponent(self) -> i32 {
+        match self {
+            Element::F16 | Element::E5m2 => -14,
+            Element::E4m3 => -6,
+            _ => -126,
+        }
+    }
+
+    /// The type of a register that holds them.
+    pub(crate) fn packed(self) -> Type {
+        match self {
+            Element::F16 => Type::F16x2,
+            Element::Bf16 => Type::Bf16x2,
+            Element::S8 | Element::U8 => Type::U32,
+            Element::Tf32 | Element::E4m3 | Element::E5m2 => Type::B32,
+        }
+    }
+}
+
+/// `ldmatrix`: as many matrices of 8 by 8 halves as there are registers.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadMatrix {
+    pub(crate) space: Space,
+    pub(crate) address: Address,
+    pub(crate) transposed: bool,
+    pub(crate) d: Vec<u32>,
+}
 
 /// What the elements of a matrix are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -79,9 +79,10 @@
 //! # How the machine is modelled
 //!
 //! - Lanes that diverge reconverge at the immediate post-dominator. Nobody waits for lanes that exit early.
-//! - Single-precision arithmetic is IEEE arithmetic, correctly rounded in every rounding mode. NaN results are
-//!   `0x7fffffff`. `.approx` functions are computed in double precision and rounded once. This is more precise than any
-//!   device, so tests rely on the documented bounds. `.full` and `.approx` divisions are correctly rounded too.
+//! - Arithmetic on singles and doubles is IEEE arithmetic, correctly rounded in every rounding mode. NaN results of singles
+//!   are `0x7fffffff`; of doubles and of `.f32x2` which NaN it is follows no rule. `.approx` functions are computed in double precision and rounded once. This is more precise than any
+//!   device, so tests rely on the documented bounds. `.full` and `.approx` divisions are correctly rounded too, and the
+//!   20 bits that `rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64` give are the nearest ones.
 //! - `CC.CF` is the carry out of `a + b + carry`, and for subtractions of `a + !b + carry`, in every instruction that
 //!   writes it. After `sub.cc` it is 1 when there was no borrow.
 //! - Integer division by zero, which the manual leaves open, gives all ones.
@@ -95,7 +96,11 @@
 //! - Addresses are never reused. Allocations have unmapped gaps of 64 GiB between them, shared variables smaller ones,
 //!   and all are aligned no better than promised. Shared and local memory have windows of generic addresses.
 //! - `mma` and `wgmma` on integers are exact. On floats one step adds all its products and the sum at once, and cuts them
-//!   as an H200 was seen to: to a multiple of 2^-25 of the largest, and the result to 24 bits.
+//!   as an H200 was seen to: to a multiple of 2^-25 of the largest, and the result to 24 bits. Not tried on a device: sums
+//!   of halves, which are rounded to nearest from that result; 8-bit floats of `mma`, which are multiplied as halves, 16
+//!   products a step; doubles, which are added one product after another, each with one rounding.
+//! - The fragments of `wmma` are those of `mma`, several side by side where a matrix is larger. The manual leaves it open.
+//! - `brkpt` is a `trap`: there is no debugger. Counters of `pmevent` do not exist.
 //! - The blocks of a cluster run together, with one set of clocks: an order of `.cta` scope holds for all of them. A block
 //!   must not end while nothing orders the accesses of others to its shared memory before.
 //! - `wgmma` is computed at the wait for its group, or, as the seed says, at once; what it reads counts as read at the wait.
@@ -145,9 +150,11 @@
 //!   launch is [cooperative](LaunchSite::cooperative): then every block has a thread. Any number of blocks may be resident,
 //!   where a device has a limit.
 //! - Other blocks that use atomics on a 64-bit word may see a plain access to it half done.
-//! - Not implemented, and refused by name: device functions, calls of anything but `cudaGraphSetConditional`, `wmma`, `mma` of types other than
-//!   halves and bytes, sparse products, matrices without a swizzle along their rows, bulk copies between shared memories,
-//!   bulk reductions, tensor maps of images and those that a kernel changes, `st.async`, textures, surfaces, 128-bit values, SIMD video instructions.
+//! - Not implemented, and refused by name: device functions, calls of anything but `cudaGraphSetConditional`, `mma.m8n8k4` of
+//!   halves, sparse products, `wgmma` with sums of halves, matrices without a swizzle along their rows, bulk copies between
+//!   shared memories, reductions of tensors, tensor maps of images and those that a kernel changes, `st.async`,
+//!   `red.async`, `discard`, textures, surfaces, 128-bit values, 4-bit and 6-bit floats, `fma.oob`, negated operands of
+//!   `vmad`.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::precedence, reason = "shifts and masks read better without parentheses they do not need")]
@@ -172,6 +179,7 @@ mod module;
 mod parse;
 mod parse_error;
 mod tensor_map;
+mod video_code;
 mod watch;
 
 pub use accesses::{Accesses, Conflict, ConflictKind, Trigger};

@@ -241,7 +241,7 @@ impl Worker<'_, '_> {
                 let own = |lane: usize| if these >> lane & 1 != 0 { addresses[lane] } else { first };
                 let mut own: Addresses = std::array::from_fn(|lane| resolve(own(lane)).1);
                 if place == Resolved::Shared {
-                    self.place_all(w, these, Space::Shared, &mut own)?;
+                    self.place_all(w, these, Space::Cluster, &mut own)?;
                 }
                 f(self, w, these, place, &own)?;
             }
@@ -292,7 +292,7 @@ impl Worker<'_, '_> {
         self.check_alignment(w, mask, addresses, whole)?;
         let mut offsets = [0; 32];
         let checked = whole.is_multiple_of(4)
-            && t.space != Space::Cluster
+            && (t.space == Space::Shared || self.blocks.len() == 1)
             && lanes(mask).all(|lane| {
                 let access = Access { thread: w.index * 32 + lane as u32, ..access };
                 let offset = self.shared.read_words(addresses[lane], whole, access);
@@ -464,7 +464,8 @@ impl Worker<'_, '_> {
         if space == Space::Generic {
             out.iter_mut().for_each(|a| *a = a.wrapping_sub(SHARED_WINDOW));
         }
-        let space = if space == Space::Generic { Space::Shared } else { space };
+        // A generic address may be one that `mapa` gave.
+        let space = if space == Space::Generic { Space::Cluster } else { space };
         self.place_all(w, mask, space, out)
     }
 

@@ -34,7 +34,7 @@ pub(crate) const LOCAL_WINDOW: u64 = 0x2_0000_0000;
 /// First generic address of the parameters.
 pub(crate) const PARAM_WINDOW: u64 = 0x3_0000_0000;
 /// Size of a window.
-pub(crate) const WINDOW: u64 = 0x1000_0000;
+pub(crate) const WINDOW: u64 = 0x2000_0000;
 
 /// The lanes of a mask, lowest first.
 pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {

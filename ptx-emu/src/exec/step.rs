@@ -1,13 +1,15 @@
 //! The interpreter loop.
 
 use super::block::{Checked, Pause, Worker};
+use super::cluster::PEER;
 use super::mbarrier::WaitOutcome;
 use super::sync::Match;
 use super::warp::Warp;
 use super::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
 use crate::Class;
 use crate::code::{
-    ClockPart, Combine, LoadParam, Op, PairTest, PredSource, ResolvedGuard, SetP, Space, Test, Window,
+    ClockPart, Combine, LoadParam, Op, PairTest, PredSource, RegisterOperand, ResolvedGuard, SetP, Space,
+    Test, Window,
 };
 use crate::exec::regs::{Regs, Undefined};
 
@@ -96,6 +98,16 @@ fn set_pair(regs: &mut Regs, mask: u32, t: &PairTest, d: u32, one: u32) -> Resul
     Ok(())
 }
 
+/// Instructions on parts of registers.
+fn pairs(regs: &mut Regs, mask: u32, op: &Op) -> Option<Result<(), Undefined>> {
+    Some(match op {
+        Op::SetPairP { test, p, q } => set_pair_predicates(regs, mask, test, [*p, *q]),
+        Op::SetPair { test, d, one } => set_pair(regs, mask, test, *d, *one),
+        Op::Video(v) => super::video::run(regs, mask, v),
+        _ => return None,
+    })
+}
+
 fn logic(
     regs: &mut Regs,
     mask: u32,
@@ -137,7 +149,8 @@ fn is_space(
     let a = regs.get::<u64>(a, mask)?;
     let within = |a: u64, base: u64| (base..base + WINDOW).contains(&a);
     let test = |a: u64| match space {
-        Space::Shared | Space::Cluster => within(a, SHARED_WINDOW),
+        Space::Shared => within(a, SHARED_WINDOW) && a - SHARED_WINDOW < PEER,
+        Space::Cluster => within(a, SHARED_WINDOW),
         Space::Local => within(a, LOCAL_WINDOW),
         Space::Generic => within(a, PARAM_WINDOW),
         Space::Const => constant(a),
@@ -310,17 +323,12 @@ impl Worker<'_, '_> {
             Op::Copy(c) => self.copy(w, mask, c)?,
             Op::CopyCommit => self.copies.commit(w.index, mask),
             Op::CopyWait { keep } => self.copy_wait(w, mask, *keep),
-            Op::CopyArrives(a) => self.copy_arrives(w, mask, a.0, a.1)?,
+            Op::CopyArrives(a) => self.copy_arrives(w, mask, a.0, a.1, a.2)?,
             Op::LoadMatrix(m) => self.load_matrix(w, mask, m)?,
             Op::SetCondition(s) => self.set_condition(w, mask, s)?,
             Op::ProxyFence { mbarriers } => self.proxy_fence(w, *mbarriers),
             Op::GridWait => self.grid_wait(w),
             Op::GridTrigger => self.grid_trigger(w),
-            Op::SetPairP { test, p, q } => {
-                return Ok(set_pair_predicates(&mut w.regs, mask, test, [*p, *q]));
-            }
-            Op::Video(v) => return Ok(super::video::run(&mut w.regs, mask, v)),
-            Op::SetPair { test, d, one } => return Ok(set_pair(&mut w.regs, mask, test, *d, *one)),
             Op::ActiveMask { d } => w.regs.set(*d, mask, &[mask; 32]),
             Op::Window { d, a, window: space, to } => {
                 let base = window_base(*space);
@@ -343,7 +351,10 @@ impl Worker<'_, '_> {
                 fault.instead = "the kernel itself says that something is wrong";
                 return Err(fault);
             }
-            op => self.beside(w, mask, op)?,
+            op => match pairs(&mut w.regs, mask, op) {
+                Some(done) => return Ok(done),
+                None => self.beside(w, mask, op)?,
+            },
         }
         Ok(Ok(()))
     }
@@ -363,7 +374,11 @@ impl Worker<'_, '_> {
                 Ok(())
             }
             Op::BulkWait { keep, read } => self.wait_stores(w, mask, *keep, *read),
-            Op::MapAddress { d, a, rank } => self.map_address(w, mask, *d, *a, *rank),
+            Op::MapAddress { d, a, rank, wide } => {
+                let bits = if *wide { 64 } else { 32 };
+                let operand = |slot| RegisterOperand { slot, bits };
+                self.map_address(w, mask, operand(*d), operand(*a), *rank)
+            }
             Op::ClusterArrive { releases } => self.cluster_arrive(w, mask, *releases),
             Op::Product(p) => self.multiply_fragments(w, mask, p),
             Op::LoadFragment(m) => self.load_fragment(w, mask, m),

@@ -95,47 +95,74 @@ struct Suffixes {
 /// `{.sem}{.scope}{.space}.op{.noftz}{.level::cache_hint}{.vec}.type`
 fn suffixes(d: &mut Decode<'_, '_>, orders: &[(&str, MemoryOrder)]) -> Parsed<Suffixes> {
     let (mut order, mut scope, mut space, mut op) = (None, None, None, None);
-    let (mut no_flush, mut cache_hint, mut count) = (false, false, None);
-    let operations: Vec<(&str, &str)> = OPERATIONS.iter().map(|(name, ..)| (*name, *name)).collect();
-    let operations: Vec<_> = operations.into_iter().filter(|(name, _)| !name.ends_with("noftz")).collect();
-    loop {
-        let known = some(&mut order, d.choose(orders))
-            || some(&mut scope, d.choose(memory::SCOPES))
-            || some(&mut space, d.choose(memory::SPACES))
-            || some(&mut op, d.choose(&operations))
-            || some(&mut count, d.choose(&[(".v2", 2), (".v4", 4), (".v8", 8)]));
-        let flag = !known && (d.eat(".noftz") && !std::mem::replace(&mut no_flush, true));
-        let hint = !known && !flag && d.eat(".L2::cache_hint") && !std::mem::replace(&mut cache_hint, true);
-        if !(known || flag || hint) {
-            break;
-        }
-    }
+    let (mut no_flush, mut cache_hint, mut count, mut early) = (None, None, None, None);
+    let operations: Vec<(&str, &str)> = OPERATIONS
+        .iter()
+        .map(|(name, ..)| (*name, *name))
+        .filter(|(name, _)| !name.ends_with("noftz"))
+        .collect();
+    let types = OPERATIONS.iter().flat_map(|(_, types, _)| types.iter().map(|ty| (ty.name(), *ty)));
+    let types: Vec<(&str, Type)> = types.collect();
+    while take(d, &mut order, orders)
+        || take(d, &mut scope, memory::SCOPES)
+        || take(d, &mut space, memory::SPACES)
+        || take(d, &mut op, &operations)
+        || take(d, &mut count, &[(".v2", 2), (".v4", 4), (".v8", 8)])
+        || take(d, &mut no_flush, &[(".noftz", ())])
+        || take(d, &mut cache_hint, &[(".L2::cache_hint", ())])
+        || op.is_none() && take(d, &mut early, &types)
+    {}
     let Some(op) = op else { return d.error(format!("`{}` lacks an operation such as .add", d.name())) };
-    let op = if no_flush { format!("{op}.noftz") } else { op.to_string() };
+    let op = if no_flush.is_some() { format!("{op}.noftz") } else { op.to_string() };
     let types: Vec<Type> = of(&op).flat_map(|(_, types, _)| types.iter().copied()).collect();
     Ok(Suffixes {
         order: order.unwrap_or(MemoryOrder::Relaxed),
         scope: scope.unwrap_or(Scope::Device),
         space: space.unwrap_or(Space::Generic),
         op,
-        cache_hint,
+        cache_hint: cache_hint.is_some(),
         count: count.unwrap_or(1),
-        ty: d.ty(&types)?,
+        ty: match early {
+            Some(ty) if !types.contains(&ty) => {
+                return d.error(format!("`{}`: {ty} does not go with it", d.name()));
+            }
+            Some(ty) => ty,
+            None => d.ty(&types)?,
+        },
     })
 }
 
-/// Keeps what a suffix says, if there is one of its kind and none was before.
-fn some<T>(kept: &mut Option<T>, found: Option<T>) -> bool {
-    let new = found.is_some() && kept.is_none();
-    if new {
-        *kept = found;
+/// Consumes the next suffix when it is one of `choices` and the first of them.
+fn take<T: Copy>(d: &mut Decode<'_, '_>, kept: &mut Option<T>, choices: &[(&str, T)]) -> bool {
+    if kept.is_none() {
+        *kept = d.choose(choices);
+        return kept.is_some();
     }
-    new
+    false
 }
 
 /// The rows of an operation.
 fn of(op: &str) -> impl Iterator<Item = &'static (&'static str, &'static [Type], Update)> {
     OPERATIONS.iter().filter(move |(name, ..)| *name == op)
+}
+
+/// `.op{.noftz}.type` of a bulk reduction, to whose elements of global memory nothing flushes but `.add.f32`.
+pub(super) fn reduction(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
+    const OPS: &[&str] = &[".add", ".inc", ".dec", ".min", ".max", ".and", ".or", ".xor"];
+    let op = d.require(&OPS.iter().map(|op| (*op, *op)).collect::<Vec<_>>())?;
+    let name = if d.eat(".noftz") { format!("{op}.noftz") } else { op.to_string() };
+    // Minima and maxima of halves, which do not flush, have no suffix that says so.
+    let scalars = |(_, types, f): &(&str, &'static [Type], Update)| {
+        types.iter().map(|ty| (*ty, *f)).collect::<Vec<_>>()
+    };
+    let halves = if matches!(op, ".min" | ".max") { format!("{op}.noftz") } else { String::new() };
+    let rows: Vec<(Type, Update)> = of(&name).chain(of(&halves)).flat_map(scalars).collect();
+    let rows: Vec<_> = rows.into_iter().filter(|(ty, _)| !matches!(ty, Type::F16x2 | Type::Bf16x2)).collect();
+    let ty = d.ty(&rows.iter().map(|(ty, _)| *ty).collect::<Vec<_>>())?;
+    match rows.into_iter().find(|(of, _)| *of == ty) {
+        Some(row) => Ok(row),
+        None => d.error(format!("`{}` has no such type", d.name())),
+    }
 }
 
 /// The form that a scalar or vector type has; why it has none.

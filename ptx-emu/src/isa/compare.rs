@@ -185,6 +185,9 @@ fn setp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         OperandKind::Sink => (None, None),
         _ => (Some(d.dst(0, Type::Pred)?), None),
     };
+    if matches!((ty, &o.kind), (Type::F16 | Type::Bf16, OperandKind::Pair(..))) {
+        return d.error(format!("`{}` writes one predicate", d.name()));
+    }
     if PAIRS.contains(&ty) {
         return Ok(Op::SetPairP { test: Box::new(pair_test(d, &head, ty)?), p, q });
     }

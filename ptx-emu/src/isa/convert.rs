@@ -144,7 +144,11 @@ fn illegal(c: &Conversion) -> Option<&'static str> {
         && (c.to.bits() < c.from.bits() || c.to.bits() == 16 && c.to != c.from);
     let wrong = [
         (
-            c.mode.is_none() && is_float(c.to) && (!is_float(c.from) || narrows),
+            // ptxas takes cvt.bf16.f16, and makes it .rn.
+            c.mode.is_none()
+                && is_float(c.to)
+                && (!is_float(c.from) || narrows)
+                && (c.to, c.from) != (Type::Bf16, Type::F16),
             "a rounding mode such as .rn is required",
         ),
         (

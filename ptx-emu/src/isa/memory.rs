@@ -501,7 +501,8 @@ fn createpolicy(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         PolicyForm::Range => {
             d.operands(4, 4)?;
             d.address(1, false)?;
-            (d.src(2, Type::U32)?, d.src(3, Type::U32)?);
+            d.src(2, Type::U32)?;
+            d.src(3, Type::U32)?;
         }
         PolicyForm::Property => {
             d.operands(2, 2)?;

@@ -98,6 +98,8 @@ const UNSUPPORTED: &[&str] = &[
     "stackrestore",
     "stacksave",
     "suld",
+    "suq",
+    "sured",
     "sust",
     "tcgen05",
     "tensormap",
