@@ -47,7 +47,8 @@ fn written(template: &ChatTemplate, tools: &Tools) -> Result<String, String> {
         let rendered = template.render(&conversation(tools, messages), then);
         rendered.map(|rendered| rendered.text).map_err(|error| error.to_string())
     };
-    let (prompt, whole) = (render(&[asked.clone()], Then::Reply)?, render(&[asked, called], Then::End)?);
+    let (prompt, whole) =
+        (render(std::slice::from_ref(&asked), Then::Reply)?, render(&[asked, called], Then::End)?);
     let same = std::iter::zip(prompt.chars(), whole.chars()).take_while(|(a, b)| a == b);
     let same: usize = same.map(|(c, _)| c.len_utf8()).sum();
     // Both may begin a mark there.
