@@ -11,22 +11,134 @@ pub(crate) struct Code {
     pub(crate) ops: Vec<Instruction>,
     /// Start and end of each instruction in the text, and its `.loc`.
     pub(crate) places: Vec<crate::fault::SourcePlace>,
+    /// The kernel, then the functions that it may call.
+    pub(crate) routines: Vec<Routine>,
+    /// The routine that each function of the module is here, by its number; [`ABSENT`] for what is never called.
+    pub(crate) routine_of: Vec<u32>,
+    /// For each instruction, the 32-bit registers that it reads and that it writes, if there are products of warpgroups.
+    pub(crate) uses: Vec<[Box<[u32]>; 2]>,
+    /// Static shared variables; a dynamic one has no size.
+    pub(crate) shared: Vec<Region>,
+    /// Number of memory instructions, each of which has a cache entry.
+    pub(crate) sites: u32,
+}
+
+impl Code {
+    /// Whether some of it calls `malloc` or `free`.
+    pub(crate) fn uses_heap(&self) -> bool {
+        let heap =
+            |target: &CallTarget| matches!(target, CallTarget::System(SystemCall::Malloc | SystemCall::Free));
+        self.ops.iter().any(|step| matches!(&step.op, Op::Call(call) if heap(&call.target)))
+    }
+
+    /// Whether some of it asks where the workspace of a cooperative grid is.
+    pub(crate) fn uses_workspace(&self) -> bool {
+        let asks = |r: &Routine| r.specials.iter().any(|(_, s)| matches!(s, Special::EnvReg(1 | 2)));
+        self.routines.iter().any(asks)
+    }
+}
+
+/// No routine.
+pub(crate) const ABSENT: u32 = u32::MAX;
+
+/// A kernel or a function: where its code is, and what one call of it needs.
+#[derive(Debug, Default)]
+pub(crate) struct Routine {
+    pub(crate) name: String,
+    /// Its first instruction.
+    pub(crate) start: u32,
+    /// Address of a function, for indirect calls.
+    pub(crate) address: u64,
     /// Registers of each bank.
     pub(crate) slots: [u32; 3],
-    /// Slots that hold a value before the kernel starts: literals and addresses.
+    /// Slots that hold a value before it starts: literals and addresses.
     pub(crate) constants: Vec<(Bank, u32, Constant)>,
     /// Slots that hold a special register.
     pub(crate) specials: Vec<(u32, Special)>,
-    /// For each instruction, the 32-bit registers that it reads and that it writes, if there are products of warpgroups.
-    pub(crate) uses: Vec<[Box<[u32]>; 2]>,
     /// Names of registers, for faults, sorted by bank and slot.
     pub(crate) names: Vec<(Bank, u32, String)>,
-    /// Static shared variables; a dynamic one has no size.
-    pub(crate) shared: Vec<Region>,
-    /// Bytes of local memory a thread has.
+    /// Bytes of local memory that a call has, and what its address is a multiple of.
     pub(crate) local: u32,
-    /// Number of memory instructions, each of which has a cache entry.
-    pub(crate) sites: u32,
+    pub(crate) align: u32,
+    /// Where a call puts what it passes, and finds what comes back.
+    pub(crate) params: Vec<Formal>,
+    pub(crate) returns: Vec<Formal>,
+    /// Why it cannot run, if it cannot.
+    pub(crate) refused: Option<String>,
+}
+
+/// Where a function has a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Formal {
+    /// In its local memory.
+    Local {
+        offset: u32,
+        bytes: u32,
+    },
+    Register(RegisterOperand),
+}
+
+impl Formal {
+    /// Size in bytes.
+    pub(crate) fn bytes(self) -> u32 {
+        match self {
+            Formal::Local { bytes, .. } => bytes,
+            Formal::Register(r) => r.bits / 8,
+        }
+    }
+}
+
+/// A call.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) target: CallTarget,
+    pub(crate) arguments: Vec<Passed>,
+    pub(crate) returns: Vec<Passed>,
+}
+
+/// What is called.
+#[derive(Clone, Debug)]
+pub(crate) enum CallTarget {
+    /// A function of the module, by its number.
+    Function(u32),
+    /// The function at an address in a register; one of a list, where there is one.
+    Register { slot: u32, list: Option<Box<[u32]>> },
+    /// A function that the device has.
+    System(SystemCall),
+}
+
+/// Functions that a device has without a definition in the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SystemCall {
+    Print,
+    AssertFail,
+    Malloc,
+    Free,
+    /// The driver's function that sets the condition of a conditional node.
+    SetCondition,
+}
+
+/// What a call passes or where it puts what comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passed {
+    /// A `.param` variable of the caller.
+    Local {
+        offset: u32,
+        bytes: u32,
+    },
+    Register(RegisterOperand),
+    Literal(u64),
+}
+
+impl Passed {
+    /// Size in bytes; a literal has any.
+    pub(crate) fn bytes(self) -> Option<u32> {
+        match self {
+            Passed::Local { bytes, .. } => Some(bytes),
+            Passed::Register(r) => Some(r.bits / 8),
+            Passed::Literal(_) => None,
+        }
+    }
 }
 
 /// A named range of shared memory.
@@ -71,6 +183,8 @@ pub(crate) enum Special {
     LaneMask(Compare),
     DynamicSmemSize,
     TotalSmemSize,
+    /// `%envregN`: what the driver tells a kernel.
+    EnvReg(u32),
     ClusterCtaRank,
     ClusterNctaRank,
     ClusterCtaid(usize),
@@ -126,8 +240,23 @@ pub(crate) enum Op {
     Nothing,
     /// `nanosleep`: ends the warp's turn.
     Sleep,
-    /// A call of the driver's function that sets the condition of a conditional node.
-    SetCondition(Box<SetCondition>),
+    Call(Box<Call>),
+    /// `ret` of a function
+    Return,
+    /// `alloca`: local memory until the function returns.
+    Alloca {
+        d: RegisterOperand,
+        size: RegisterOperand,
+        align: u32,
+    },
+    /// `stacksave`
+    StackSave {
+        d: RegisterOperand,
+    },
+    /// `stackrestore`
+    StackRestore {
+        a: RegisterOperand,
+    },
     /// `griddepcontrol.wait`
     GridWait,
     /// `griddepcontrol.launch_dependents`
@@ -277,6 +406,8 @@ pub(crate) enum Space {
     /// Shared memory of any block of the cluster.
     Cluster,
     Local,
+    /// Parameters of the kernel.
+    Param,
 }
 
 /// A range of the generic address space that maps another space.
@@ -311,13 +442,6 @@ pub(crate) struct LoadParam {
     pub(crate) offset: u32,
     pub(crate) width: Width,
     pub(crate) regs: Vec<Option<RegisterOperand>>,
-}
-
-/// Where a call finds the handle and the value of a condition.
-#[derive(Clone, Debug)]
-pub(crate) struct SetCondition {
-    pub(crate) handle: Transfer,
-    pub(crate) value: Transfer,
 }
 
 /// A register of either word bank.
@@ -530,6 +654,8 @@ pub(crate) enum Constant {
     Bits(u64),
     /// Address of a module variable by number, and an offset.
     Variable(u32, i64),
+    /// Address of a variable in the local memory of a call.
+    Local(u32),
 }
 
 /// Compares two registers: the lanes in which it holds.

@@ -112,7 +112,7 @@ impl<'g, 'a> Worker<'g, 'a> {
     /// The statistics of this worker.
     pub(crate) fn finish(mut self) -> Stats {
         let place = |pc: u32| self.grid.code.places[pc as usize].clone();
-        let find = |base| self.grid.table.find(base).map(|a| a.info());
+        let find = |base| self.grid.table.reach(base).map(|a| a.info());
         let record = self.recorder.take().map(|r| r.finish(&self.grid.launch.kernel.name, place, find));
         SPARE.with_borrow_mut(|spare| spare.append(&mut self.warps));
         Stats { accesses: record, ..self.stats }
@@ -334,6 +334,7 @@ impl<'g, 'a> Worker<'g, 'a> {
             thread: warp.thread(first, self.grid.launch.block),
             lanes,
             place: Some(self.place(warp.now.pc)),
+            calls: warp.calls.iter().rev().map(|call| self.place(call.now.pc)).collect(),
             other: None,
             address: None,
             allocation: None,
@@ -349,7 +350,7 @@ impl<'g, 'a> Worker<'g, 'a> {
     /// The fault of reading a register before writing it.
     #[cold]
     pub(crate) fn undefined(&self, warp: &Warp, u: Undefined) -> Box<Fault> {
-        let names = &self.grid.code.names;
+        let names = &self.grid.code.routines[warp.routine as usize].names;
         let found = names.binary_search_by_key(&(u.bank, u.slot), |(bank, slot, _)| (*bank, *slot));
         let name = found.map_or("a temporary", |i| names[i].2.as_str());
         if let Some((pc, lanes)) = warp.lost_at(u.slot, u.lanes).filter(|_| u.bank == Bank::W32) {
@@ -401,6 +402,11 @@ impl<'g, 'a> Worker<'g, 'a> {
         OtherPlace { place: self.place(pc), did, who }
     }
 
+    /// What the special registers of a warp derive from.
+    pub(crate) fn identity(&self, w: &Warp) -> Identity {
+        identity(self.grid, self.blocks[w.rank as usize])
+    }
+
     /// A warp that is not the one running.
     pub(crate) fn warp(&mut self, index: u32) -> &mut Warp {
         &mut self.warps[index as usize]
@@ -419,6 +425,7 @@ fn identity(grid: &Grid<'_>, block: [u32; 3]) -> Identity {
         total_shared: launch.dynamic_shared + launch.kernel.static_shared,
         sm: block[0] % SMS,
         sms: SMS,
+        workspace: grid.workspace,
     }
 }
 

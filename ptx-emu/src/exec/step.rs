@@ -91,7 +91,8 @@ fn is_space(regs: &mut Regs, mask: u32, d: u32, a: u32, space: Space) -> Result<
     let test = |a: u64| match space {
         Space::Shared => within(a, SHARED_WINDOW),
         Space::Local => within(a, LOCAL_WINDOW),
-        _ => !within(a, SHARED_WINDOW) && !within(a, LOCAL_WINDOW),
+        Space::Param => within(a, PARAM_WINDOW),
+        _ => ![SHARED_WINDOW, LOCAL_WINDOW, PARAM_WINDOW].iter().any(|window| within(a, *window)),
     };
     let value = lanes(mask).filter(|i| test(a[*i])).fold(0, set_bit);
     regs.set_pred(d, mask, value);
@@ -139,7 +140,11 @@ impl Worker<'_, '_> {
                 w.resume();
             }
             if w.now.mask == 0 {
-                return Ok(Pause::Ended);
+                if w.calls.is_empty() {
+                    return Ok(Pause::Ended);
+                }
+                self.leave(w)?;
+                continue;
             }
             if w.executed >= until {
                 return Ok(Pause::Turn);
@@ -187,6 +192,8 @@ impl Worker<'_, '_> {
             Op::Set { test, d, one } => set_values(&mut w.regs, mask, test, *d, *one),
             Op::Logic { table, d, a, b } => logic(&mut w.regs, mask, *table, *d, *a, *b),
             Op::Exit
+            | Op::Call(_)
+            | Op::Return
             | Op::Barrier(_)
             | Op::MbarrierWait(_)
             | Op::Sleep
@@ -206,6 +213,14 @@ impl Worker<'_, '_> {
         match op {
             Op::Exit => {
                 w.exit(mask);
+                return Ok(Next::Frame);
+            }
+            Op::Call(call) => {
+                self.call(w, mask, call)?;
+                return Ok(Next::Frame);
+            }
+            Op::Return => {
+                w.give_back(mask);
                 return Ok(Next::Frame);
             }
             Op::BranchIndexed { index, targets, join } => {
@@ -261,7 +276,12 @@ impl Worker<'_, '_> {
             Op::CopyWait { keep } => self.copy_wait(w, mask, *keep),
             Op::CopyArrives(a) => self.copy_arrives(w, mask, a.0, a.1)?,
             Op::LoadMatrix(m) => self.load_matrix(w, mask, m)?,
-            Op::SetCondition(s) => self.set_condition(w, mask, s)?,
+            Op::Alloca { d, size, align } => self.alloca(w, mask, *d, *size, *align)?,
+            Op::StackSave { d } => {
+                let top = [w.top.into(); 32];
+                super::memory::put(w, *d, mask, &top);
+            }
+            Op::StackRestore { a } => self.stack_restore(w, mask, *a)?,
             Op::ProxyFence { mbarriers } => self.proxy_fence(w, *mbarriers),
             Op::GridWait => self.grid_wait(w),
             Op::GridTrigger => self.grid_trigger(w),

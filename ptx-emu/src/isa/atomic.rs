@@ -62,6 +62,12 @@ fn add16(a: u32, b: u32) -> u16 {
     f16::round(wide(a) + wide(b)).to_bits()
 }
 
+/// The operations by their suffix alone.
+fn names() -> Vec<(&'static str, &'static str)> {
+    let first = |name: &'static str| name.split_at(name[1..].find('.').map_or(name.len(), |i| i + 1)).0;
+    OPERATIONS.iter().map(|(name, ..)| (first(name), first(name))).collect()
+}
+
 fn atom(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     decode(d, 1)
 }
@@ -79,14 +85,10 @@ fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
     if matches!(space, Space::Const | Space::Local) {
         return d.error(format!("`{}`: atomics act on .global and .shared", d.name()));
     }
-    let Some(mut op) = d
-        .peek()
-        .map(str::to_string)
-        .filter(|op| OPERATIONS.iter().any(|(name, ..)| name.starts_with(op.as_str())))
-    else {
+    let Some(op) = d.choose(&names()) else {
         return d.error(format!("`{}` lacks an operation such as .add", d.name()));
     };
-    d.eat(&op.clone());
+    let mut op = op.to_string();
     if d.eat(".noftz") {
         op += ".noftz";
     }

@@ -5,6 +5,7 @@
 //! comparisons) have a decoding function each.
 
 mod atomic;
+mod call;
 mod cluster;
 mod compare;
 mod control;
@@ -28,8 +29,8 @@ use std::sync::OnceLock;
 use crate::code::Op;
 use crate::decode::Decode;
 use crate::exec::regs::Alu;
-use crate::parse::Parsed;
 use crate::parse::types::Type;
+use crate::parse::{At, Parsed};
 
 /// One arithmetic instruction.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +49,7 @@ type Decoder = fn(&mut Decode<'_, '_>) -> Parsed<Op>;
 const DECODERS: &[&[(&str, Decoder)]] = &[
     memory::DECODERS,
     atomic::DECODERS,
+    call::DECODERS,
     control::DECODERS,
     warp::DECODERS,
     compare::DECODERS,
@@ -65,7 +67,6 @@ const ROWS: &[&[Row]] = &[integer::ROWS, float::FUSED, float::ROWS, halves::ROWS
 
 /// Instructions of the manual that are parsed but not executed.
 const UNSUPPORTED: &[&str] = &[
-    "alloca",
     "applypriority",
     "brkpt",
     "clusterlaunchcontrol",
@@ -77,8 +78,6 @@ const UNSUPPORTED: &[&str] = &[
     "multimem",
     "pmevent",
     "st.async",
-    "stackrestore",
-    "stacksave",
     "suld",
     "sust",
     "szext",
@@ -109,6 +108,8 @@ pub(crate) enum Lookup {
 
 struct Index {
     rows: HashMap<String, &'static Row>,
+    /// By opcode and sorted suffixes; none where these fit several rows.
+    sorted: HashMap<String, Option<&'static Row>>,
     decoders: HashMap<&'static str, Decoder>,
 }
 
@@ -116,9 +117,17 @@ fn index() -> &'static Index {
     static INDEX: OnceLock<Index> = OnceLock::new();
     INDEX.get_or_init(|| {
         let named = |row: &'static Row| expand(row.names).into_iter().map(move |name| (name, row));
-        let rows = ROWS.iter().flat_map(|chapter| chapter.iter()).flat_map(named).collect();
+        let rows: HashMap<String, &'static Row> =
+            ROWS.iter().flat_map(|chapter| chapter.iter()).flat_map(named).collect();
+        let mut by_suffix = HashMap::new();
+        for (name, row) in &rows {
+            let (opcode, suffixes) = name.split_at(name.find('.').unwrap_or(name.len()));
+            let suffixes = suffixes.split_inclusive('.').map(|s| s.trim_end_matches('.'));
+            let key = sorted(opcode, suffixes.filter(|s| !s.is_empty()).collect());
+            by_suffix.entry(key).and_modify(|other| *other = None).or_insert(Some(*row));
+        }
         let decoders = DECODERS.iter().flat_map(|chapter| chapter.iter().copied()).collect();
-        Index { rows, decoders }
+        Index { rows, sorted: by_suffix, decoders }
     })
 }
 
@@ -131,6 +140,22 @@ fn expand(pattern: &str) -> Vec<String> {
         .split(',')
         .flat_map(|choice| tails.iter().map(move |tail| format!("{head}{choice}{tail}")))
         .collect()
+}
+
+/// An opcode and its suffixes in an order that does not depend on theirs.
+fn sorted(opcode: &str, mut suffixes: Vec<&str>) -> String {
+    suffixes.sort_unstable();
+    format!("{opcode} {}", suffixes.join(" "))
+}
+
+/// Looks up an instruction whose suffixes stand in another order than the manual's.
+pub(crate) fn find_in_any_order(opcode: &str, suffixes: &[(&str, At)]) -> Lookup {
+    let key = sorted(opcode, suffixes.iter().map(|(s, _)| s.trim_start_matches('.')).collect());
+    match (index().sorted.get(&key), index().decoders.get(opcode)) {
+        (Some(Some(row)), _) => Lookup::Row(row),
+        (_, Some(decoder)) => Lookup::Decoder(*decoder),
+        _ => Lookup::Unknown,
+    }
 }
 
 /// Looks up an instruction by opcode and full name.
