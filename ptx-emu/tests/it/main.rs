@@ -12,6 +12,7 @@ mod copies;
 mod dependents;
 mod faults;
 mod float;
+mod functions;
 mod fuzz;
 mod halves;
 mod integer;
