@@ -247,6 +247,10 @@ impl<'a> Unit<'a> {
         let op = match self.operation(inst, &name, SuffixOrder::Manual) {
             Err(e) if mods.len() > 1 => self.operation(inst, &name, SuffixOrder::Any).or(Err(e)),
             found => found,
+        };
+        let op = match op {
+            Err(e) if isa::is_lacking(inst.opcode, &inst.mods, &e.what) => unsupported(inst.at, &name),
+            found => found,
         }?;
         self.code.ops.push(Instruction { guard, op, watched: false });
         if self.multiplies {

@@ -5,7 +5,7 @@ use super::declare::Declared;
 use crate::code::{Constant, Special};
 use crate::exec::regs::Bank;
 use crate::parse::types::Type;
-use crate::parse::{At, Parsed, error};
+use crate::parse::{At, Parsed, error, unsupported};
 
 /// Registers a kernel may use.
 const MOST_REGISTERS: u32 = 1_000_000;
@@ -89,6 +89,9 @@ impl<'a> Unit<'a> {
             }
             Some(Declared::Label(_) | Declared::Targets(_) | Declared::Callees(_)) => "is a label",
             Some(Declared::Register { .. }) => "is declared only after this instruction",
+            None if LACKING.iter().any(|lacks| name.starts_with(lacks)) => {
+                return unsupported(at, format!("special register `{name}`"));
+            }
             None if special(name).is_some() => "is a special register: read it with mov or cvt",
             None if self.common.variables.iter().any(|v| v.name == name) => {
                 "is a variable: take its address with mov"
@@ -143,6 +146,17 @@ pub(crate) fn bank(ty: Type) -> Bank {
 /// Special registers that are vectors or change while a warp lives.
 pub(super) const PREDEFINED: &[&str] =
     &["%tid", "%ntid", "%ctaid", "%nctaid", "%clock", "%clock_hi", "%clock64", "%globaltimer", "%gridid"];
+
+/// Special registers of the manual that ptx-emu lacks, by how they begin.
+const LACKING: &[&str] = &[
+    "%reserved_smem_offset",
+    "%pm",
+    "%gridid",
+    "%globaltimer_",
+    "%is_explicit_cluster",
+    "%aggr_smem_size",
+    "%current_graph_exec",
+];
 
 /// The special register a name stands for, when it has one value for the life of a warp.
 pub(super) fn special(name: &str) -> Option<Special> {

@@ -16,6 +16,7 @@ mod float;
 mod halves;
 mod integer;
 mod logic;
+mod manual;
 mod matrix;
 mod memory;
 pub(crate) mod number;
@@ -121,10 +122,7 @@ fn index() -> &'static Index {
             ROWS.iter().flat_map(|chapter| chapter.iter()).flat_map(named).collect();
         let mut by_suffix = HashMap::new();
         for (name, row) in &rows {
-            let (opcode, suffixes) = name.split_at(name.find('.').unwrap_or(name.len()));
-            let suffixes = suffixes.split_inclusive('.').map(|s| s.trim_end_matches('.'));
-            let key = sorted(opcode, suffixes.filter(|s| !s.is_empty()).collect());
-            by_suffix.entry(key).and_modify(|other| *other = None).or_insert(Some(*row));
+            by_suffix.entry(manual::key(name)).and_modify(|other| *other = None).or_insert(Some(*row));
         }
         let decoders = DECODERS.iter().flat_map(|chapter| chapter.iter().copied()).collect();
         Index { rows, sorted: by_suffix, decoders }
@@ -146,6 +144,13 @@ fn expand(pattern: &str) -> Vec<String> {
 fn sorted(opcode: &str, mut suffixes: Vec<&str>) -> String {
     suffixes.sort_unstable();
     format!("{opcode} {}", suffixes.join(" "))
+}
+
+/// Whether an instruction that is not decoded, for the reason that an error gives, is one of the manual.
+pub(crate) fn is_lacking(opcode: &str, suffixes: &[(&str, At)], why: &str) -> bool {
+    let of_suffix =
+        ["is not an instruction", "was expected in `", "` lacks "].iter().any(|part| why.contains(part));
+    of_suffix && manual::has(opcode, suffixes)
 }
 
 /// Looks up an instruction whose suffixes stand in another order than the manual's.
@@ -213,6 +218,15 @@ mod tests {
 
     fn rows() -> impl Iterator<Item = &'static Row> {
         ROWS.iter().chain(&[convert::FAST]).flat_map(|chapter| chapter.iter())
+    }
+
+    /// Forms are looked up whatever the order of their suffixes.
+    #[test]
+    fn forms_of_the_manual_are_names() {
+        let key = manual::key("cvt.rn.satfinite.relu.e4m3x2.f32");
+        assert_eq!(key, "cvt e4m3x2 f32 relu rn satfinite");
+        assert!(manual::has("dp2a", &[(".lo", 0), (".u32", 0), (".s32", 0)]));
+        assert!(!manual::has("popc", &[(".u32", 0)]));
     }
 
     #[test]

@@ -36,6 +36,8 @@ fn mistakes_in_a_kernel() {
             "wmma.load.a.sync.aligned.row.m16n16k16.f16 {%r0}, [%d0];",
             "unsupported in ptx-emu: wmma.load.a.sync.aligned.row.m16n16k16.f16",
         ),
+        ("dp2a.lo.u32.u32 %r0, %r1, %r2, %r3;", "unsupported in ptx-emu: dp2a.lo.u32.u32"),
+        ("mov.u32 %r0, %pm0;", "unsupported in ptx-emu: special register `%pm0`"),
         ("call f, (%r0);", "`f` is not declared as a function"),
         ("popc.u32 %r0, %r1;", "`popc.u32` is not an instruction; there are popc.b32, popc.b64"),
         ("bra NOWHERE;", "there is no label `NOWHERE` in this scope"),
