@@ -167,6 +167,7 @@
 mod accesses;
 mod allocation;
 mod async_code;
+mod call_code;
 mod code;
 mod decode;
 mod exec;
@@ -182,6 +183,7 @@ mod memory_error;
 mod module;
 mod parse;
 mod parse_error;
+mod statics;
 mod tensor_map;
 
 pub use accesses::{Accesses, Conflict, ConflictKind, Trigger};

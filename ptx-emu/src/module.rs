@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::code::Code;
 use crate::decode::{Common, Decoded, Functions, decode, layout};
 use crate::features::Target;
-use crate::memory::{Memory, Relocation, Static};
+use crate::memory::Memory;
 use crate::memory_error::MemoryError;
 use crate::parse::ast::{self, Initial, Number, StateSpace};
 use crate::parse::types::{Kind, Type};
 use crate::parse::{Error, Parsed, Source, error, listing, parser};
 use crate::parse_error::{KernelError, ParseError, ParseErrors};
+use crate::statics::{Relocation, Static};
 
 /// A PTX module: parsed, verified and decoded.
 #[derive(Debug)]

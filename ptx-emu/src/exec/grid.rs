@@ -165,21 +165,12 @@ pub(crate) fn run(
         printed: Mutex::default(),
         conditions: Mutex::default(),
     };
-    let mut stats = grid.run();
+    let stats = grid.run();
     if workspace != 0 {
         // It was allocated above, and no kernel can free it.
         let _ = memory.free(workspace);
     }
-    grid.print(place);
-    stats.conditions = grid.conditions.into_inner().unwrap_or_else(PoisonError::into_inner);
-    grid.table.live().iter().for_each(|a| a.advance());
-    match grid.first_fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some((_, fault)) => Err(fault),
-        None => match stats.accesses.as_ref().and_then(|a| read_only_written(launch, schedule, a)) {
-            Some(fault) => Err(fault),
-            None => Ok(stats),
-        },
-    }
+    grid.finish(stats, place)
 }
 
 /// Memory that a driver gives a cooperative grid: its size, and the counter of its barrier.
@@ -207,6 +198,23 @@ fn read_only_written(launch: &Launch<'_>, schedule: &Schedule, accesses: &Access
 }
 
 impl Grid<'_> {
+    /// What the launch gives, when all blocks have ended.
+    fn finish(self, mut stats: Stats, place: &LaunchSite<'_>) -> Result<Stats, Box<Fault>> {
+        self.print(place);
+        stats.conditions = self.conditions.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.table.live().iter().for_each(|a| a.advance());
+        match self.first_fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some((_, fault)) => Err(fault),
+            None => {
+                let accesses = stats.accesses.as_ref();
+                match accesses.and_then(|a| read_only_written(self.launch, self.schedule, a)) {
+                    Some(fault) => Err(fault),
+                    None => Ok(stats),
+                }
+            }
+        }
+    }
+
     /// Keeps what a block prints.
     pub(crate) fn keep_printed(&self, block: [u32; 3], text: String) {
         let [x, y, z] = block.map(u64::from);

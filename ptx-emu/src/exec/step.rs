@@ -276,12 +276,6 @@ impl Worker<'_, '_> {
             Op::CopyWait { keep } => self.copy_wait(w, mask, *keep),
             Op::CopyArrives(a) => self.copy_arrives(w, mask, a.0, a.1)?,
             Op::LoadMatrix(m) => self.load_matrix(w, mask, m)?,
-            Op::Alloca { d, size, align } => self.alloca(w, mask, *d, *size, *align)?,
-            Op::StackSave { d } => {
-                let top = [w.top.into(); 32];
-                super::memory::put(w, *d, mask, &top);
-            }
-            Op::StackRestore { a } => self.stack_restore(w, mask, *a)?,
             Op::ProxyFence { mbarriers } => self.proxy_fence(w, *mbarriers),
             Op::GridWait => self.grid_wait(w),
             Op::GridTrigger => self.grid_trigger(w),
@@ -308,7 +302,7 @@ impl Worker<'_, '_> {
         Ok(Ok(()))
     }
 
-    /// What runs beside the threads, and what blocks of a cluster share.
+    /// What runs beside the threads, what blocks of a cluster share, and the stack.
     fn beside(&mut self, w: &mut Warp, mask: u32, op: &Op) -> Checked<()> {
         match op {
             Op::Wgmma(product) => self.multiply(w, mask, product),
@@ -323,6 +317,13 @@ impl Worker<'_, '_> {
                 Ok(())
             }
             Op::BulkWait { keep, read } => self.wait_stores(w, mask, *keep, *read),
+            Op::Alloca { d, size, align } => self.alloca(w, mask, *d, *size, *align),
+            Op::StackSave { d } => {
+                let top = [w.top.into(); 32];
+                super::memory::put(w, *d, mask, &top);
+                Ok(())
+            }
+            Op::StackRestore { a } => self.stack_restore(w, mask, *a),
             Op::MapAddress { d, a, rank } => self.map_address(w, mask, *d, *a, *rank),
             Op::ClusterArrive { releases } => self.cluster_arrive(w, mask, *releases),
             Op::StoreMatrix(m) => self.store_matrix(w, mask, m),
