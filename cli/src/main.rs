@@ -9,6 +9,7 @@ mod generate;
 mod grammar;
 mod interrupt;
 mod limited;
+mod message;
 mod options;
 mod output;
 mod plot;
@@ -27,7 +28,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    bench, chat, check, completions, detokenize, devices, doctor, embed, finetune, graph, info, logits,
+    bench, chat, check, completions, detokenize, devices, doctor, embed, emu, finetune, graph, info, logits,
     merge, perplexity, run, tokenize,
 };
 use failure::Failure;
@@ -63,6 +64,8 @@ enum Command {
     Info(info::Args),
     /// Run every kernel against its CPU reference
     Check(check::Args),
+    /// Check the kernels of a PTX file on the emulator
+    Emu(Box<emu::Args>),
     /// Measure decoding, and the read ceiling next to it
     Bench(Box<bench::Args>),
     /// List the devices
@@ -100,6 +103,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Detokenize(args) => detokenize::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Emu(args) => emu::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Devices => devices::run(),
         Command::Doctor => doctor::run(),

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
+use warpwright_engine::chat::{CallStream, Part, ToolCall};
 use warpwright_engine::{Ending, Generation, LogProbabilities, Piece, TextStream, Tokenizer};
 
 use crate::failure::Failure;
@@ -24,11 +25,25 @@ pub(crate) enum Form {
 }
 
 /// Standard output.
-pub(crate) struct Printer {
+pub(crate) struct Printer<'a> {
     out: StdoutLock<'static>,
     form: Form,
     /// Whether a number was printed.
     begun: bool,
+    /// Finds calls of tools, if there are any to call.
+    calls: Option<CallStream<'a>>,
+    /// What was found.
+    called: Called,
+    /// Whether the line of the text goes on.
+    in_line: bool,
+}
+
+/// A reply that may call tools.
+#[derive(Debug, Default)]
+pub(crate) struct Called {
+    /// What is said beside the calls.
+    pub(crate) said: String,
+    pub(crate) calls: Vec<ToolCall>,
 }
 
 /// What was read of a generation.
@@ -36,16 +51,34 @@ pub(crate) struct Printer {
 pub(crate) struct Reply {
     pub(crate) tokens: Vec<u32>,
     pub(crate) text: String,
+    /// Where there are tools: the parts of the text.
+    pub(crate) called: Option<Called>,
 }
 
-impl Printer {
-    pub(crate) fn new(form: Form) -> Printer {
-        Printer { out: io::stdout().lock(), form, begun: false }
+impl<'a> Printer<'a> {
+    pub(crate) fn new(form: Form) -> Printer<'a> {
+        Printer {
+            out: io::stdout().lock(),
+            form,
+            begun: false,
+            calls: None,
+            called: Called::default(),
+            in_line: true,
+        }
+    }
+
+    /// Tells calls of tools from text.
+    pub(crate) fn with_calls(self, calls: Option<CallStream<'a>>) -> Printer<'a> {
+        Printer { calls, ..self }
     }
 
     fn piece(&mut self, piece: &Piece<'_>) -> Result<(), Failure> {
         let Piece { token, text, probabilities, .. } = *piece;
+        if let Some(parts) = self.calls.as_mut().map(|calls| calls.push(text)) {
+            parts.into_iter().try_for_each(|part| self.part(part))?;
+        }
         match self.form {
+            Form::Text if self.calls.is_some() => Ok(()),
             Form::Text => self.text(text),
             Form::Ids => {
                 let separator = if std::mem::replace(&mut self.begun, true) { " " } else { "" };
@@ -63,6 +96,38 @@ impl Printer {
         }
     }
 
+    /// Keeps a part of a reply, and prints it where text is printed: a call in a line of its own.
+    fn part(&mut self, part: Part) -> Result<(), Failure> {
+        let shown = match part {
+            Part::Text(text) => {
+                self.called.said.push_str(&text);
+                text
+            }
+            Part::Call(call) => {
+                let line = format!("{}{}\n", if self.in_line { "\n" } else { "" }, in_words(&call));
+                self.called.calls.push(call);
+                line
+            }
+        };
+        if self.form == Form::Text {
+            self.in_line = !shown.ends_with('\n');
+            self.text(&shown)?;
+        }
+        Ok(())
+    }
+
+    /// What was held back, and the end of the line. Gives the parts, if there are tools.
+    fn end_parts(&mut self, rest: &str) -> Result<Option<Called>, Failure> {
+        let Some(mut calls) = self.calls.take() else { return Ok(None) };
+        let mut parts = calls.push(rest);
+        parts.extend(calls.finish());
+        parts.into_iter().try_for_each(|part| self.part(part))?;
+        if self.form == Form::Text && self.in_line {
+            self.text("\n")?;
+        }
+        Ok(Some(std::mem::take(&mut self.called)))
+    }
+
     /// Writes a text at once; a terminal gets no control characters.
     pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
         let shown = if self.out.is_terminal() { printable(text) } else { text.into() };
@@ -71,7 +136,7 @@ impl Printer {
     }
 
     /// What was held back, and a line break.
-    pub(crate) fn end(&mut self, rest: &str) -> Result<(), Failure> {
+    fn end(&mut self, rest: &str) -> Result<(), Failure> {
         match self.form {
             Form::Text => self.text(&format!("{rest}\n")),
             Form::Ids => self.text("\n"),
@@ -88,7 +153,7 @@ impl Reply {
         &mut self,
         tokens: Generation<'_>,
         stream: &mut TextStream<'_>,
-        printer: &mut Printer,
+        printer: &mut Printer<'_>,
         mut each: impl FnMut(&Piece<'_>),
     ) -> Result<Ending, Failure> {
         stream.read(tokens, |piece| {
@@ -107,14 +172,22 @@ impl Reply {
     pub(crate) fn finish(
         &mut self,
         stream: TextStream<'_>,
-        printer: &mut Printer,
+        printer: &mut Printer<'_>,
         why: Ending,
     ) -> Result<Ending, Failure> {
         let (rest, ending) = stream.finish(why);
         self.text.push_str(&rest);
-        printer.end(&rest)?;
+        self.called = printer.end_parts(&rest)?;
+        if self.called.is_none() || printer.form != Form::Text {
+            printer.end(&rest)?;
+        }
         Ok(ending)
     }
+}
+
+/// A call as people read it.
+fn in_words(call: &ToolCall) -> String {
+    format!("[calls {} {}]", call.name, Value::from(call.arguments.clone()))
 }
 
 /// Why a text ended, in a few words.

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-use warpwright_engine::chat::{self, ChatTemplate, Conversation, Date, Then, Value};
+use warpwright_engine::chat::{self, CallStream, ChatTemplate, Conversation, Date, Then, Tools, Value};
 use warpwright_engine::{Model, Tokenizer};
 
 use crate::failure::Failure;
 use crate::limited;
+use crate::message::{Message, USER};
+use crate::terminal::say;
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Conversations")]
@@ -18,6 +19,9 @@ pub(crate) struct TemplateArgs {
     /// Chat template in place of the model's: a file in Jinja, or chatml
     #[arg(long, value_name = "FILE")]
     chat_template: Option<PathBuf>,
+    /// Tools that the model may call, as JSON: a list of functions, as OpenAI's interface has them
+    #[arg(long, value_name = "FILE")]
+    tools: Option<PathBuf>,
     /// More variables of the template, as JSON: '{"enable_thinking": false}'
     #[arg(long, value_name = "JSON", value_parser = variables)]
     chat_template_kwargs: Option<Variables>,
@@ -54,11 +58,19 @@ impl TemplateArgs {
         self.system.as_deref()
     }
 
+    /// The tools, checked.
+    fn tools(&self) -> Result<Option<Tools>, Failure> {
+        let Some(file) = &self.tools else { return Ok(None) };
+        let tools = Tools::new(&limited::read("tools", file)?);
+        tools.map(Some).map_err(|problem| Failure::Input(format!("{} {problem}", file.display())))
+    }
+
     /// An option that was given.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let given = [
             ("--system", self.system.is_some()),
             ("--chat-template", self.chat_template.is_some()),
+            ("--tools", self.tools.is_some()),
             ("--chat-template-kwargs", self.chat_template_kwargs.is_some()),
             ("--date", self.date.is_some()),
         ];
@@ -66,24 +78,11 @@ impl TemplateArgs {
     }
 }
 
-/// What somebody says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Message {
-    pub(crate) role: String,
-    pub(crate) content: String,
-}
-
-impl Message {
-    pub(crate) fn new(role: &str, content: &str) -> Message {
-        Message { role: role.to_owned(), content: content.to_owned() }
-    }
-}
-
 /// A template with its variables.
 pub(crate) struct Template {
     template: ChatTemplate,
     variables: Vec<(String, Value)>,
+    tools: Option<Tools>,
     /// The file that it is in.
     path: PathBuf,
 }
@@ -98,8 +97,10 @@ const CHATML: &str = "{%- for message in messages -%}\
 impl Template {
     /// The template that the arguments ask for.
     pub(crate) fn open(args: &TemplateArgs, model: &Model) -> Result<Template, Failure> {
+        let tools = args.tools()?;
         let path = args.chat_template.as_deref().unwrap_or(model.files.path());
         let found = match &args.chat_template {
+            None if tools.is_some() => model.chat_template_with_tools(),
             None => model.chat_template(),
             Some(name) if name == Path::new("chatml") => model.chat_template_from(name, CHATML).map(Some),
             Some(file) => model.chat_template_from(file, &limited::read("chat template", file)?).map(Some),
@@ -109,24 +110,73 @@ impl Template {
         let mut template = found.ok_or_else(none)?;
         template.set_date(args.date.unwrap_or_else(chat::today));
         let variables = args.chat_template_kwargs.clone().unwrap_or_default().0;
-        Ok(Template { template, variables, path: path.to_owned() })
+        let template = Template { template, variables, tools, path: path.to_owned() };
+        template.check_tools()?;
+        Ok(template)
     }
 
-    /// The tokens of a conversation that the assistant is to continue.
+    /// Refuses tools of which the template would not tell the model.
+    fn check_tools(&self) -> Result<(), Failure> {
+        if self.tools.is_none() {
+            return Ok(());
+        }
+        let asked = self.conversation([&Message::new(USER, "x")]);
+        if !self.template.tells_tools(&asked).map_err(|error| self.fault(&error))? {
+            return Err(Failure::Input(format!(
+                "{}: the chat template leaves out what --tools gives, and the model would not know of it; give another \
+                 with --chat-template FILE, or leave --tools out",
+                self.path.display()
+            )));
+        }
+        if !self.template.knows_calls() {
+            say("warning: it is not known how this template writes calls of tools: they are shown as text");
+        }
+        Ok(())
+    }
+
+    fn conversation<'m>(&self, messages: impl IntoIterator<Item = &'m Message>) -> Conversation {
+        Conversation {
+            messages: messages.into_iter().map(Message::value).collect(),
+            tools: self.tools.as_ref().map(Tools::value),
+            more: self.variables.clone(),
+        }
+    }
+
+    /// The text of a conversation that the assistant is to continue.
+    pub(crate) fn text<'m>(
+        &self,
+        messages: impl IntoIterator<Item = &'m Message>,
+    ) -> Result<String, Failure> {
+        let rendered = self.template.render(&self.conversation(messages), Then::Reply);
+        rendered.map(|rendered| rendered.text).map_err(|error| self.fault(&error))
+    }
+
+    fn fault(&self, error: &warpwright_engine::Error) -> Failure {
+        Failure::Input(format!("{}: {error}; {INSTEAD}", self.path.display()))
+    }
+
+    /// The tokens of such a text. The template has put BOS where it belongs.
     pub(crate) fn tokens<'m>(
         &self,
         messages: impl IntoIterator<Item = &'m Message>,
         words: &Tokenizer,
     ) -> Result<Vec<u32>, Failure> {
-        let message =
-            |Message { role, content }: &Message| Value::from_pairs([("role", role), ("content", content)]);
-        let messages = messages.into_iter().map(message).collect();
-        let conversation = Conversation { messages, tools: None, more: self.variables.clone() };
-        let rendered = self.template.render(&conversation, Then::Reply);
-        let path = self.path.display();
-        let rendered = rendered.map_err(|error| Failure::Input(format!("{path}: {error}; {INSTEAD}")))?;
-        // The template has put BOS where it belongs.
-        Ok(words.encode_rendered(&rendered.text)?)
+        Ok(words.encode_rendered(&self.text(messages)?)?)
+    }
+
+    /// Finds calls in the reply to such a text, if there are tools.
+    pub(crate) fn calls(&self, prompt: &str) -> Option<CallStream<'_>> {
+        self.tools.as_ref().map(|tools| self.template.calls(tools, prompt))
+    }
+
+    /// Names of tokens that calls are made of, if there are tools.
+    pub(crate) fn call_tokens(&self) -> Vec<&'static str> {
+        self.tools.as_ref().map_or(vec![], |_| self.template.call_tokens())
+    }
+
+    /// Whether there is no such tool.
+    pub(crate) fn lacks(&self, tool: &str) -> bool {
+        self.tools.as_ref().is_none_or(|tools| tools.names().all(|name| name != tool))
     }
 }
 

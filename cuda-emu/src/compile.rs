@@ -7,6 +7,7 @@ use warpwright_driver_sys::CUresult;
 
 use crate::config::EmulatorConfig;
 use crate::error::{Error, Result};
+use crate::image;
 
 /// Errors of a text that a log names.
 const MOST_LINES: usize = 20;
@@ -27,7 +28,8 @@ pub(crate) fn info_text(parsed: &ptx_emu::Module) -> String {
 /// What ptxas would refuse is refused here. A kernel that only the emulator cannot run is refused when it is asked for.
 pub(crate) fn compile(config: &EmulatorConfig, image: &[u8]) -> Result<ptx_emu::Module> {
     let garbage = || Error::new(CUresult::INVALID_IMAGE, "the image is no PTX text");
-    let text = std::str::from_utf8(image).map_err(|_| garbage())?;
+    let image = image::text(config, image)?;
+    let text = std::str::from_utf8(&image).map_err(|_| garbage())?;
     let version = directive(text, ".version").ok_or_else(garbage)?;
     check_version(config, version)?;
     if let Some(target) = directive(text, ".target") {

@@ -28,13 +28,13 @@ pub struct EmulatorConfig {
 }
 
 impl Default for EmulatorConfig {
-    /// One device of 16 GiB, CUDA 13.0, compute capability 9.0, 8 multiprocessors, everything in order.
+    /// One device of 16 GiB, CUDA 13.5, compute capability 9.0, 8 multiprocessors, everything in order.
     fn default() -> Self {
         let Schedule { seed, threads, fuel, .. } = Schedule::default();
         Self {
             devices: 1,
             memory: 16 << 30,
-            driver_version: 13000,
+            driver_version: 13050,
             compute_capability: (9, 0),
             multiprocessors: 8,
             seed,

@@ -1,12 +1,17 @@
 //! The emulated devices: what each of them is, their memory, and the log of what went wrong.
 
+use std::sync::OnceLock;
+
 use ptx_emu::{Memory, MemoryError};
 
 use crate::config::EmulatorConfig;
 use crate::failures::Failures;
 use crate::log::Log;
+use crate::report::{Details, Report};
+use crate::turns::Turns;
 use crate::work::condition::Conditions;
 use crate::work::graph_memory::GraphMemory;
+use crate::work::order::Order;
 
 /// The emulated devices, which are alike. They live as long as the process, because the program knows its pinned memory by address.
 pub(crate) struct Device {
@@ -17,6 +22,12 @@ pub(crate) struct Device {
     pub(crate) graph_memory: GraphMemory,
     pub(crate) conditions: Conditions,
     pub(crate) failures: Failures,
+    /// What orders work, once it is to be compared.
+    pub(crate) order: Order,
+    /// Whose turn it is, where a seed says in which order streams run.
+    pub(crate) turns: Turns,
+    /// Where launches and findings are reported, if they are.
+    pub(crate) report: OnceLock<Report>,
 }
 
 /// Largest number of devices.
@@ -38,14 +49,40 @@ impl Device {
     pub(crate) fn leak(mut config: EmulatorConfig) -> &'static Self {
         config.devices = config.devices.clamp(1, MOST_DEVICES);
         let memory = Memory::new(config.memory);
+        let turns = Turns::new(config.order, config.seed);
         Box::leak(Box::new(Self {
             config,
+            turns,
             memory,
             log: Log::default(),
             graph_memory: GraphMemory::default(),
             conditions: Conditions::default(),
             failures: Failures::default(),
+            order: Order::default(),
+            report: OnceLock::new(),
         }))
+    }
+
+    /// Reports launches and findings from now on, and traces all work for it.
+    pub(crate) fn start_report(&self, report: Report) {
+        if self.report.set(report).is_ok() {
+            self.order.start();
+        }
+    }
+
+    /// Adds to the report what was refused, which the log holds as well.
+    pub(crate) fn report_refused(&self, text: &str) {
+        if let Some(report) = self.report.get() {
+            report.finding(text, &Details::default());
+        }
+    }
+
+    /// Adds a finding to the log and to the report.
+    pub(crate) fn finding(&self, text: String, details: &Details) {
+        if let Some(report) = self.report.get() {
+            report.finding(&text, details);
+        }
+        self.log.finding(text);
     }
 
     /// Frees device memory, that of graphs included.

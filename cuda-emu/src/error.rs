@@ -2,6 +2,8 @@
 
 use warpwright_driver_sys::CUresult;
 
+use crate::report::Details;
+
 /// Why a call or a piece of work failed.
 #[derive(Debug)]
 pub(crate) struct Error {
@@ -9,11 +11,20 @@ pub(crate) struct Error {
     pub(crate) code: CUresult,
     /// The sentence for the log; empty where the code says it all.
     pub(crate) text: String,
+    /// What the report tells of it besides.
+    pub(crate) details: Details,
 }
 
 impl Error {
     pub(crate) fn new(code: CUresult, text: impl Into<String>) -> Self {
-        Self { code, text: text.into() }
+        Self { code, text: text.into(), details: Details::default() }
+    }
+}
+
+impl Error {
+    /// The same error, of which the report tells more.
+    pub(crate) fn with(self, details: Details) -> Self {
+        Self { details, ..self }
     }
 }
 

@@ -14,7 +14,8 @@
 //! `griddepcontrol.wait`, or that ends without one, is reported with both names. The code that a call returns is the
 //! driver's; the whole story is in [`findings`], in `cuLogsDumpToMemory`, and in `warpwright_emu_last_finding` for C.
 //!
-//! Streams are asynchronous: each has a thread. Handles are looked up, never dereferenced, so a stale one is an
+//! Streams are asynchronous: each has a thread. With another [order](EmulatorConfig::order) than the first, one piece of
+//! work runs at a time, when the program waits, and the seed chooses among streams that nothing orders. Handles are looked up, never dereferenced, so a stale one is an
 //! error.
 //!
 //! A program that links the emulator configures it by [`configure`], and makes calls, kernels or the device fail by
@@ -23,6 +24,19 @@
 //! `WARPWRIGHT_EMU_FAIL`: rules that `;` ends, each `call NAME NTH CODE` (the NTH call of NAME fails, once), `kernel NAME
 //! CODE` (every launch of that kernel fails) or `lost AFTER CODE` (after AFTER more calls every call fails), where CODE
 //! is a number or a name such as `CUDA_ERROR_OUT_OF_MEMORY`. `cuInit` refuses a malformed value and says why.
+//!
+//! # The report
+//!
+//! With `WARPWRIGHT_EMU_REPORT=FILE` in its environment the shared library traces all work: races within a launch are
+//! found, and two launches, copies, fills or frees of different streams that touch the same bytes are a `StreamRace` if
+//! no event, no wait of the program and no rule of the default stream orders them, however they happened to run. Each
+//! launch, finding and object that was not released when the process ended is appended to FILE as a line of JSON. A race
+//! between streams fails no call.
+//!
+//! Streams are ordered as the calls of the program say. All threads of the program count as one: what one of them waited
+//! for, the work that another gives later comes after. Work that a stream does after it waited for a word of memory is
+//! not compared until the program has waited for that stream. Kernels of two streams that hand data over by flags and
+//! atomics are reported. Of more than 1,024 pieces of work that run side by side the oldest are forgotten, and the last line says so.
 //!
 //! ```
 //! use warpwright_cuda_emu::{EmulatorConfig, api, configure};
@@ -40,11 +54,14 @@
 //! - sharing with other processes (`cuIpc*`, export and import of pools and of memory);
 //! - tensor maps of images, clusters that a node prefers, nodes that a kernel changes;
 //! - launches of graphs from kernels, events of a whole context, library functions as addresses, managed variables;
-//! - machine code: modules, libraries and links take PTX, as text;
 //! - contexts kept to some of the multiprocessors (UNSUPPORTED_EXEC_AFFINITY).
 //!
-//! Textures, surfaces, external memory and semaphores, green contexts, multicast and batched copies are absent, and so
-//! are the private tables of `cuGetExportTable`, without which the CUDA runtime library does not start.
+//! - arrays, textures and surfaces, external memory and semaphores, graphics, green contexts, multicast, batched copies,
+//!   checkpoints and core dumps: every entry point that CUDA 13.5 declares can be found and refuses;
+//! - the private tables of `cuGetExportTable`, without which the CUDA runtime library (`libcudart`) does not start.
+//!
+//! Modules, libraries and links take PTX, as text or in fat binaries, compressed or not. Machine code is refused with
+//! NO_BINARY_FOR_GPU, and the log says how to get PTX. Several texts are linked as one; objects and archives are not.
 //!
 //! Where the model is coarser than a device:
 //!
@@ -55,7 +72,7 @@
 //! - Managed memory has one copy, so that advice and prefetches are kept and change nothing.
 //! - The event of a launch's completion or trigger is recorded when the launch has ended.
 //! - Nodes in different bodies of conditional nodes, or inside and outside of a body, are not compared for missing
-//!   edges, and neither are cooperative launches and work of different streams.
+//!   edges, and neither are cooperative launches. Work of different streams is compared for a report only.
 //! - A per-thread default stream is one by its handle only: `cuGetProcAddress` gives no `_ptsz` twins.
 //! - Limits, cache preferences and attributes of streams are kept and change nothing.
 
@@ -65,15 +82,19 @@ mod config;
 mod device;
 mod environment;
 mod error;
+mod exit;
 mod exported;
 mod failures;
 mod ffi;
 mod graph;
 mod handle;
+mod image;
 mod log;
 mod machine;
 mod queue;
+mod report;
 mod state;
+mod turns;
 mod work;
 
 use std::sync::{Mutex, PoisonError};

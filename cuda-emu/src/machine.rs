@@ -1,7 +1,7 @@
 //! The one emulated driver of the process: its device, its objects, the failures injected into it.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 
 use warpwright_driver_sys::CUresult;
 
@@ -11,6 +11,7 @@ use crate::environment;
 use crate::error::{Error, Result, refuse};
 use crate::failures::Verdict;
 use crate::ffi::host::in_host_function;
+use crate::report::Report;
 use crate::state::State;
 
 /// Calls that the driver serves before `cuInit`.
@@ -21,6 +22,7 @@ const BEFORE_INIT: &[&str] = &[
     "cuGetErrorString",
     "cuGetProcAddress",
     "cuGetProcAddress_v2",
+    "cuGetExportTable",
     "cuLogsDumpToMemory",
     "cuLogsCurrent",
 ];
@@ -41,6 +43,11 @@ pub(crate) fn current() -> &'static Machine {
     }
     let mut slot = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
     slot.get_or_insert_with(|| Machine::leak(EmulatorConfig::default()))
+}
+
+/// The machine, if there is one.
+pub(crate) fn started() -> Option<&'static Machine> {
+    *MACHINE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts over with a machine that is not initialised yet: call it before `cuInit`.
@@ -101,14 +108,39 @@ impl Machine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the driver, with the failures of the environment unless the program links the emulator.
+    /// The same when the process ends, unless some thread has the lock.
+    pub(crate) fn state_at_exit(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Starts the driver, with what the environment asks for unless the program links the emulator.
     pub(crate) fn initialise(&self) -> Result {
-        let rules = if LINKED.load(Relaxed) { None } else { environment::failures() };
-        if let Some(Err(error)) = rules.map(|rules| self.device.failures.read(&rules)) {
+        if !LINKED.load(Relaxed) {
+            self.read_environment()?;
+        }
+        self.initialised.store(true, Relaxed);
+        Ok(())
+    }
+
+    fn read_environment(&self) -> Result {
+        if let Some(Err(error)) = environment::failures().map(|rules| self.device.failures.read(&rules)) {
             let text = format!("{} is malformed: {}", environment::FAILURES, error.text);
             return refuse(error.code, text);
         }
-        self.initialised.store(true, Relaxed);
+        let Some(file) = environment::report().filter(|_| self.device.report.get().is_none()) else {
+            return Ok(());
+        };
+        match Report::open(&file, self.device.config.compute_capability) {
+            Ok(report) => self.device.start_report(report),
+            Err(error) => {
+                let text = format!("{}: {}: {error}", environment::REPORT, file.display());
+                return refuse(CUresult::INVALID_VALUE, text);
+            }
+        }
         Ok(())
     }
 

@@ -2,18 +2,23 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ptx_emu::Accesses;
 use warpwright_driver_sys::CUresult;
 
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::ffi::host::StreamCallback;
-use crate::graph::launch::GraphLaunch;
+use crate::graph::compare::compare_streams;
+use crate::graph::launch::{GraphLaunch, Place};
+use crate::report::Details;
+use crate::turns::Ready;
 use crate::work::Work;
 use crate::work::mark::{Mark, Reach};
+use crate::work::order::{Clock, Moment};
 
 /// A worker with nothing to do ends after this long; the next push starts another.
 const IDLE: Duration = Duration::from_secs(2);
@@ -54,14 +59,22 @@ pub(crate) enum Task {
 pub(crate) struct Queue {
     device: &'static Device,
     sticky: Arc<Sticky>,
+    /// Its number, and its name in reports.
+    number: u32,
+    name: String,
     state: Mutex<QueueState>,
+    /// As in the state, for who must not lock it.
+    done: AtomicU64,
     wake: Condvar,
     progress: Condvar,
 }
 
 #[derive(Default)]
 struct QueueState {
-    tasks: VecDeque<Task>,
+    tasks: VecDeque<(Task, Arc<Moment>)>,
+    /// What has ended when the last task ends, and when that is.
+    clock: Clock,
+    last: Arc<Moment>,
     pushed: u64,
     done: u64,
     working: bool,
@@ -72,18 +85,42 @@ struct QueueState {
 pub(crate) struct Ticket {
     queue: Arc<Queue>,
     place: u64,
+    moment: Arc<Moment>,
 }
 
 impl Queue {
-    pub(crate) fn new(device: &'static Device, sticky: Arc<Sticky>) -> Arc<Self> {
+    /// A queue for a stream of this kind.
+    pub(crate) fn new(device: &'static Device, sticky: Arc<Sticky>, kind: &str) -> Arc<Self> {
         let (state, wake, progress) = (Mutex::default(), Condvar::new(), Condvar::new());
-        Arc::new(Self { device, sticky, state, wake, progress })
+        let number = device.order.queue();
+        Arc::new(Self {
+            device,
+            sticky,
+            number,
+            name: format!("{kind} {number}"),
+            done: AtomicU64::new(0),
+            state,
+            wake,
+            progress,
+        })
+    }
+
+    /// Its name in reports.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Adds a task at the end.
     pub(crate) fn push(self: &Arc<Self>, task: Task) -> Ticket {
         let mut state = self.state();
-        state.tasks.push_back(task);
+        task.follow(&mut state.clock);
+        state.last = self.device.order.give(self.number, &mut state.clock);
+        task.happens(&state.last);
+        let moment = Arc::clone(&state.last);
+        if state.done == state.pushed {
+            self.device.turns.comes(self.number);
+        }
+        state.tasks.push_back((task, Arc::clone(&moment)));
         state.pushed += 1;
         if state.working {
             self.wake.notify_one();
@@ -92,12 +129,13 @@ impl Queue {
             let queue = Arc::clone(self);
             std::thread::spawn(move || queue.work());
         }
-        Ticket { queue: Arc::clone(self), place: state.pushed }
+        Ticket { queue: Arc::clone(self), place: state.pushed, moment }
     }
 
     /// The work given so far.
     pub(crate) fn last(self: &Arc<Self>) -> Ticket {
-        Ticket { queue: Arc::clone(self), place: self.state().pushed }
+        let state = self.state();
+        Ticket { queue: Arc::clone(self), place: state.pushed, moment: Arc::clone(&state.last) }
     }
 
     fn state(&self) -> MutexGuard<'_, QueueState> {
@@ -105,16 +143,21 @@ impl Queue {
     }
 
     fn work(&self) {
-        while let Some(task) = self.next() {
+        while let Some((task, moment)) = self.next() {
             let reached = match task {
                 Task::Mark(reach) => Some(reach),
                 task => {
-                    self.perform_or_fault(task);
+                    self.in_turn(task, &moment);
                     None
                 }
             };
+            self.device.order.ended(&moment);
             let mut state = self.state();
             state.done += 1;
+            self.done.store(state.done, Release);
+            if state.done == state.pushed {
+                self.device.turns.leaves(self.number);
+            }
             // Under the lock: if this was the last task, whoever sees the event reached sees the stream idle, and the
             // other way round.
             drop(reached);
@@ -123,14 +166,25 @@ impl Queue {
         }
     }
 
-    fn perform_or_fault(&self, task: Task) {
-        if catch_unwind(AssertUnwindSafe(|| self.perform(task))).is_err() {
-            self.device.log.finding("the emulator panicked while it ran work of a stream".into());
+    /// Performs a task when it is its turn. What waits for something else waits without one.
+    fn in_turn(&self, task: Task, moment: &Arc<Moment>) {
+        match task.waits() {
+            Some(ready) => self.device.turns.waits(self.number, ready),
+            None => self.device.turns.take(self.number),
+        }
+        self.perform_or_fault(task, moment);
+        self.device.turns.give(self.number);
+    }
+
+    fn perform_or_fault(&self, task: Task, moment: &Arc<Moment>) {
+        if catch_unwind(AssertUnwindSafe(|| self.perform(task, moment))).is_err() {
+            let text = "the emulator panicked while it ran work of a stream".into();
+            self.device.finding(text, &Details::default());
             self.sticky.set(CUresult::UNKNOWN);
         }
     }
 
-    fn next(&self) -> Option<Task> {
+    fn next(&self) -> Option<(Task, Arc<Moment>)> {
         let mut state = self.state();
         loop {
             if let Some(task) = state.tasks.pop_front() {
@@ -147,7 +201,7 @@ impl Queue {
     }
 
     /// After a fault nothing runs any more, but everything still ends, so that nobody waits for ever.
-    fn perform(&self, task: Task) {
+    fn perform(&self, task: Task, moment: &Arc<Moment>) {
         if let Err(code) = self.sticky.check() {
             if let Task::Callback(callback) = task {
                 callback.call(code);
@@ -155,11 +209,11 @@ impl Queue {
             return;
         }
         let outcome = match task {
-            Task::Run(work) => work.run(self.device, None).map(drop),
-            Task::Graph(launch) => launch.perform(self.device),
-            Task::Free(address) => self.device.free(address).map_err(Error::from),
+            Task::Run(work) => self.run(&work, moment),
+            Task::Graph(launch) => launch.perform(self.device, Place { stream: self.place(), moment }),
+            Task::Free(address) => self.free(address, moment),
             Task::After(ticket) => {
-                ticket.wait();
+                ticket.reached();
                 Ok(())
             }
             Task::AfterMark(mark) => {
@@ -167,15 +221,83 @@ impl Queue {
                 Ok(())
             }
             Task::Callback(callback) => {
+                self.device.order.learn(moment);
                 callback.call(CUresult::SUCCESS);
                 Ok(())
             }
             // An event is reached when its task counts as done.
             Task::Mark(_) => Ok(()),
         };
-        if let Err(Error { code, text }) = outcome {
-            self.device.log.finding(text);
+        if let Err(Error { code, text, details }) = outcome {
+            self.device.finding(text, &details);
             self.sticky.set(code);
+        }
+    }
+
+    /// Its name, if all work is traced.
+    fn place(&self) -> Option<&str> {
+        self.device.order.is_on().then_some(&self.name)
+    }
+
+    fn run(&self, work: &Work, moment: &Arc<Moment>) -> Result {
+        if matches!(work, Work::Host(_)) {
+            self.device.order.learn(moment);
+        }
+        if let Some(touched) = work.run(self.device, self.place())? {
+            self.compare(work.name(), moment, touched);
+        }
+        Ok(())
+    }
+
+    fn compare(&self, name: &str, moment: &Arc<Moment>, touched: Accesses) {
+        compare_streams(self.device, moment, (name, &self.name), Arc::new(touched));
+    }
+
+    /// Frees memory; whoever uses it without an order may find it gone.
+    fn free(&self, address: u64, moment: &Arc<Moment>) -> Result {
+        if let Some(whole) = self.place().and_then(|_| self.device.memory.find(address)) {
+            let writes = [(whole.base, whole.bytes)];
+            self.compare("free", moment, Accesses::of_host(&self.device.memory, "free", &[], &writes));
+        }
+        Ok(self.device.free(address)?)
+    }
+}
+
+impl Task {
+    /// Comes after what it waits for.
+    fn follow(&self, clock: &mut Clock) {
+        match self {
+            Self::After(ticket) => clock.join(ticket.moment.clock()),
+            Self::AfterMark(mark) => mark.follow(clock),
+            Self::Graph(launch) => launch.follow(clock),
+            Self::Run(Work::Words(words)) if words.waits() => clock.set_blind(),
+            _ => {}
+        }
+    }
+
+    /// Whether what it waits for has come, if it waits: for other work, or for what nobody here knows.
+    fn waits(&self) -> Option<Ready> {
+        match self {
+            Self::After(ticket) => {
+                let (queue, place) = (Arc::clone(&ticket.queue), ticket.place);
+                Some(Box::new(move || queue.done.load(Acquire) >= place))
+            }
+            Self::AfterMark(mark) => {
+                let mark = Arc::clone(mark);
+                Some(Box::new(move || mark.at().is_some()))
+            }
+            Self::Run(Work::Words(_) | Work::Host(_)) | Self::Callback(_) => Some(Box::new(|| false)),
+            Self::Graph(launch) if launch.waits() => Some(Box::new(|| false)),
+            Self::Run(_) | Self::Graph(_) | Self::Free(_) | Self::Mark(_) => None,
+        }
+    }
+
+    /// What it reaches, it reaches at this moment.
+    fn happens(&self, moment: &Arc<Moment>) {
+        match self {
+            Self::Mark(Reach(mark)) => mark.happens(moment),
+            Self::Graph(launch) => launch.happens(moment),
+            _ => {}
         }
     }
 }
@@ -185,8 +307,17 @@ impl Ticket {
         self.queue.state().done >= self.place
     }
 
-    /// Waits until the work up to here has ended.
+    /// Waits until the work up to here has ended, as the program does, which then knows it.
     pub(crate) fn wait(&self) {
+        let device = self.queue.device;
+        let waits = device.turns.program_waits();
+        self.reached();
+        drop(waits);
+        device.order.learn(&self.moment);
+    }
+
+    /// Waits until the work up to here has ended.
+    fn reached(&self) {
         let mut state = self.queue.state();
         while state.done < self.place {
             state = self.queue.progress.wait(state).unwrap_or_else(PoisonError::into_inner);

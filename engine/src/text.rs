@@ -93,6 +93,11 @@ impl<'a> TextStream<'a> {
         TextStream { stream, end_tokens, stops, held: String::new(), ended: None }
     }
 
+    /// Takes the control tokens of these names as text.
+    pub fn spell(&mut self, names: &[&str]) {
+        self.stream.iter_mut().for_each(|stream| stream.spell(names));
+    }
+
     /// What may be printed with this token. After the end, nothing.
     pub fn push(&mut self, token: u32) -> String {
         if self.ended.is_some() {

@@ -54,6 +54,15 @@ pub(crate) struct BulkStore {
     pub(crate) from: Address,
     /// Slot of the number of bytes.
     pub(crate) bytes: u32,
+    /// Of a reduction, what is done to each element.
+    pub(crate) reduction: Option<Reduction>,
+}
+
+/// `cp.reduce.async.bulk`: the bytes of an element, and its new value from the old one and the copied one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reduction {
+    pub(crate) bytes: u32,
+    pub(crate) f: fn(u64, u64, u64) -> u64,
 }
 
 /// What changes an mbarrier.
@@ -67,10 +76,21 @@ pub(crate) struct Mbarrier {
 /// What is done to an mbarrier; operands are slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MbarrierOperation {
-    Init { count: u32 },
+    Init {
+        count: u32,
+    },
     Inval,
-    ExpectTx { bytes: u32 },
-    Arrive { state: Option<u32>, expect: Option<u32>, count: Option<u32> },
+    ExpectTx {
+        bytes: u32,
+    },
+    /// `drops`: later phases expect so many arrivals less; `completes`: whether it may be the last of its phase.
+    Arrive {
+        state: Option<u32>,
+        expect: Option<u32>,
+        count: Option<u32>,
+        drops: bool,
+        completes: bool,
+    },
 }
 
 /// A wait on an mbarrier.

@@ -3,8 +3,11 @@
 pub(crate) use crate::async_code::{BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Phase, ThreadCopy};
 use crate::async_code::{BulkStore, TensorCopy, Wgmma};
 pub(crate) use crate::call_code::{ABSENT, Call, CallTarget, Formal, Passed, Routine, SystemCall};
-use crate::exec::regs::{Alu, Regs, Slots, Undefined};
-use crate::parse::types::Type;
+use crate::exec::regs::{Alu, Bank, Regs, Slots, Undefined};
+pub(crate) use crate::fragment_code::{
+    Element, Fragment, Item, LoadMatrix, Mma, Product, Role, Shape, WarpMatrix,
+};
+pub(crate) use crate::video_code::{Second, Video, VideoElement, VideoOp};
 
 /// Everything needed to execute one kernel.
 #[derive(Debug, Default)]
@@ -18,6 +21,10 @@ pub(crate) struct Code {
     pub(crate) routine_of: Vec<u32>,
     /// For each instruction, the 32-bit registers that it reads and that it writes, if there are products of warpgroups.
     pub(crate) uses: Vec<[Box<[u32]>; 2]>,
+    /// The registers that each instruction names, one instruction after the other.
+    pub(crate) mentions: Vec<(Bank, u32)>,
+    /// For each instruction, where its registers end.
+    pub(crate) mention_ends: Vec<u32>,
     /// Static shared variables; a dynamic one has no size.
     pub(crate) shared: Vec<Region>,
     /// Number of memory instructions, each of which has a cache entry.
@@ -36,6 +43,20 @@ impl Code {
     pub(crate) fn uses_workspace(&self) -> bool {
         let asks = |r: &Routine| r.specials.iter().any(|(_, s)| matches!(s, Special::EnvReg(1 | 2)));
         self.routines.iter().any(asks)
+    }
+
+    /// The registers that an instruction names.
+    pub(crate) fn mentioned(&self, pc: u32) -> &[(Bank, u32)] {
+        let end = |i: u32| self.mention_ends.get(i as usize).map_or(self.mentions.len(), |end| *end as usize);
+        let start = pc.checked_sub(1).map_or(0, end);
+        &self.mentions[start..end(pc)]
+    }
+
+    /// The name of a register of a routine.
+    pub(crate) fn name_of(&self, routine: u32, bank: Bank, slot: u32) -> Option<&str> {
+        let names = &self.routines[routine as usize].names;
+        let found = names.binary_search_by_key(&(bank, slot), |(bank, slot, _)| (*bank, *slot));
+        found.ok().map(|i| names[i].2.as_str())
     }
 }
 
@@ -114,6 +135,19 @@ pub(crate) enum Op {
         d: u32,
         one: u32,
     },
+    /// `setp` of the low and of the high halves.
+    SetPairP {
+        test: Box<PairTest>,
+        p: Option<u32>,
+        q: Option<u32>,
+    },
+    /// `set` of halves: a half of `one`, where the comparison holds.
+    SetPair {
+        test: Box<PairTest>,
+        d: u32,
+        one: u32,
+    },
+    Video(Box<Video>),
     /// Logic on predicates: the result by the two inputs, bit `2 * a + b`.
     Logic {
         table: u8,
@@ -160,6 +194,14 @@ pub(crate) enum Op {
     /// `griddepcontrol.launch_dependents`
     GridTrigger,
     Mma(Box<Mma>),
+    /// `wmma.mma`, and forms of `mma` that are seldom
+    Product(Box<Product>),
+    /// `wmma.load`
+    LoadFragment(Box<WarpMatrix>),
+    /// `wmma.store`
+    StoreFragment(Box<WarpMatrix>),
+    /// `getctarank`: where the address is, and the destination
+    ClusterRank(Box<(Space, Address, u32)>),
     Mbarrier(Box<Mbarrier>),
     /// `mbarrier.try_wait` and `.test_wait`
     MbarrierWait(Box<MbarrierWait>),
@@ -194,6 +236,7 @@ pub(crate) enum Op {
         d: u32,
         a: u32,
         rank: u32,
+        wide: bool,
     },
     /// `barrier.cluster.arrive`
     ClusterArrive {
@@ -220,23 +263,24 @@ pub(crate) enum Op {
     CopyWait {
         keep: Option<u32>,
     },
-    /// `cp.async.mbarrier.arrive.noinc`
-    CopyArrives(Box<(Space, Address)>),
+    /// `cp.async.mbarrier.arrive`, and whether the phase expects one arrival more for it: without `.noinc`
+    CopyArrives(Box<(Space, Address, bool)>),
     /// `ldmatrix`
     LoadMatrix(Box<LoadMatrix>),
     /// `setmaxnreg`
     SetMaxRegisters {
         count: u32,
     },
-    /// A clock; `wide` for 64 bits.
     Clock {
         d: u32,
-        wide: bool,
+        part: ClockPart,
     },
     LoadParam(Box<LoadParam>),
     Load(Box<Transfer>),
     Store(Box<Transfer>),
     Atomic(Box<Atomic>),
+    /// Atomics on the elements of a vector, and its bytes
+    Atomics(Box<(u32, Vec<Atomic>)>),
     /// `cvta` of a window: adds its base, or subtracts it.
     Window {
         d: u32,
@@ -244,7 +288,7 @@ pub(crate) enum Op {
         window: Window,
         to: bool,
     },
-    /// `isspacep`.
+    /// `isspacep`; the generic space stands for the parameters.
     IsSpace {
         d: u32,
         a: u32,
@@ -284,6 +328,14 @@ pub(crate) enum Op {
         p: u32,
         mask: u32,
     },
+}
+
+/// The bits of a clock that an instruction reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClockPart {
+    Low,
+    High,
+    Whole,
 }
 
 /// How a value lies in memory and in a register.
@@ -410,75 +462,6 @@ pub(crate) struct Fence {
     pub(crate) scope: Scope,
 }
 
-/// `mma.sync`: `d = a * b + c` with 16 rows, 8 columns and `depth` products each.
-#[derive(Clone, Debug)]
-pub(crate) struct Mma {
-    pub(crate) left: Element,
-    pub(crate) right: Element,
-    pub(crate) depth: usize,
-    pub(crate) d: Vec<u32>,
-    pub(crate) a: Vec<u32>,
-    pub(crate) b: Vec<u32>,
-    pub(crate) c: Vec<u32>,
-}
-
-/// What the elements of a matrix are; a register holds several.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Element {
-    F16,
-    Bf16,
-    S8,
-    U8,
-    /// The upper 19 bits of a single.
-    Tf32,
-    E4m3,
-    E5m2,
-}
-
-impl Element {
-    /// Elements that one register holds.
-    pub(crate) fn per_register(self) -> usize {
-        4 / self.bytes()
-    }
-
-    /// Bytes of an element.
-    pub(crate) fn bytes(self) -> usize {
-        match self {
-            Element::F16 | Element::Bf16 => 2,
-            Element::Tf32 => 4,
-            Element::S8 | Element::U8 | Element::E4m3 | Element::E5m2 => 1,
-        }
-    }
-
-    /// The least exponent of a float.
-    pub(crate) fn least_exponent(self) -> i32 {
-        match self {
-            Element::F16 | Element::E5m2 => -14,
-            Element::E4m3 => -6,
-            _ => -126,
-        }
-    }
-
-    /// The type of a register that holds them.
-    pub(crate) fn packed(self) -> Type {
-        match self {
-            Element::F16 => Type::F16x2,
-            Element::Bf16 => Type::Bf16x2,
-            Element::S8 | Element::U8 => Type::U32,
-            Element::Tf32 | Element::E4m3 | Element::E5m2 => Type::B32,
-        }
-    }
-}
-
-/// `ldmatrix`: as many matrices of 8 by 8 halves as there are registers.
-#[derive(Clone, Debug)]
-pub(crate) struct LoadMatrix {
-    pub(crate) space: Space,
-    pub(crate) address: Address,
-    pub(crate) transposed: bool,
-    pub(crate) d: Vec<u32>,
-}
-
 /// A block barrier.
 #[derive(Clone, Debug)]
 pub(crate) struct Barrier {
@@ -563,6 +546,18 @@ pub(crate) type Comparison = fn(&Regs, u32, u32, u32) -> Result<u32, Undefined>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Test {
     pub(crate) compare: Comparison,
+    pub(crate) a: u32,
+    pub(crate) b: u32,
+    pub(crate) with: Option<(Combine, PredSource)>,
+}
+
+/// A comparison of the low halves of two registers, and of the high ones, each combined with a predicate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PairTest {
+    /// For which outcomes it holds: less, equal, greater, unordered, from the lowest bit on.
+    pub(crate) outcomes: u8,
+    /// What a half is compared as.
+    pub(crate) wide: fn(u16) -> f32,
     pub(crate) a: u32,
     pub(crate) b: u32,
     pub(crate) with: Option<(Combine, PredSource)>,

@@ -67,7 +67,7 @@ pub enum Class {
     StackOverflow,
     /// `free` of what `malloc` did not give, or gave and that was freed already.
     BadFree,
-    /// The launch executed more instructions than its fuel allows.
+    /// The launch executed more instructions than its fuel allows, or had not ended at its deadline.
     OutOfFuel,
     /// The launch itself is impossible: block size, shared memory or parameter bytes.
     BadLaunch,
@@ -154,6 +154,18 @@ pub struct Fault {
 
 /// Calls that `Display` writes.
 const MOST_CALLS: usize = 8;
+impl Fault {
+    /// Where the address lies relative to the allocation, in words.
+    pub fn location(&self) -> Option<String> {
+        Some(describe(self.address?, self.allocation.as_ref()?))
+    }
+
+    /// Whether two are one to whoever reads of them: the same class at the same instructions.
+    pub fn is_same(&self, fault: &Fault) -> bool {
+        let both = |fault: &Fault| (fault.place.clone(), fault.other.as_ref().map(|o| o.place.clone()));
+        self.class == fault.class && self.kernel == fault.kernel && both(self) == both(fault)
+    }
+}
 
 impl fmt::Display for SourcePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -187,8 +199,8 @@ impl fmt::Display for Fault {
         if let Some(other) = &self.other {
             write!(f, "\n  {} {} at {}", other.who, other.did, other.place)?;
         }
-        if let (Some(address), Some(a)) = (self.address, &self.allocation) {
-            write!(f, "\n  address 0x{address:x} is {}", describe(address, a))?;
+        if let (Some(address), Some(location)) = (self.address, self.location()) {
+            write!(f, "\n  address 0x{address:x} is {location}")?;
         }
         if !self.instead.is_empty() {
             write!(f, "\n  {}", self.instead)?;

@@ -1,5 +1,6 @@
 //! Launching a kernel: geometry, schedule and result.
 
+use crate::watch::{Watch, Watched};
 use crate::{Accesses, Fault, Kernel, Memory};
 
 /// A kernel and what it is launched with.
@@ -133,5 +134,17 @@ pub fn run_at(
     trace: Trace,
     place: &LaunchSite<'_>,
 ) -> Result<Stats, Box<Fault>> {
-    crate::exec::run(memory, launch, schedule, trace, place)
+    run_watched(memory, launch, schedule, trace, place, &Watch::default()).into_result()
+}
+
+/// Runs a launch as [`run_at`] does, with more said of it: several faults, a limit of time.
+pub fn run_watched(
+    memory: &Memory,
+    launch: &Launch<'_>,
+    schedule: &Schedule,
+    trace: Trace,
+    place: &LaunchSite<'_>,
+    watch: &Watch,
+) -> Watched {
+    crate::exec::run(memory, launch, schedule, trace, place, watch)
 }

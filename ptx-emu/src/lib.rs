@@ -40,6 +40,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! [`check`] does this for several schedules, with buffers that it makes and compares: the beginning of a unit test.
+//!
 //! # How it works
 //!
 //! `parse` builds a syntax tree; after an error it goes on with the next statement. `decode` checks names, types, literals and [features](Module::parse) and turns each
@@ -81,9 +83,10 @@
 //! # How the machine is modelled
 //!
 //! - Lanes that diverge reconverge at the immediate post-dominator. Nobody waits for lanes that exit early.
-//! - Single-precision arithmetic is IEEE arithmetic, correctly rounded in every rounding mode. NaN results are
-//!   `0x7fffffff`. `.approx` functions are computed in double precision and rounded once. This is more precise than any
-//!   device, so tests rely on the documented bounds. `.full` and `.approx` divisions are correctly rounded too.
+//! - Arithmetic on singles and doubles is IEEE arithmetic, correctly rounded in every rounding mode. NaN results of singles
+//!   are `0x7fffffff`; of doubles and of `.f32x2` which NaN it is follows no rule. `.approx` functions are computed in double precision and rounded once. This is more precise than any
+//!   device, so tests rely on the documented bounds. `.full` and `.approx` divisions are correctly rounded too, and the
+//!   20 bits that `rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64` give are the nearest ones.
 //! - `CC.CF` is the carry out of `a + b + carry`, and for subtractions of `a + !b + carry`, in every instruction that
 //!   writes it. After `sub.cc` it is 1 when there was no borrow.
 //! - Integer division by zero, which the manual leaves open, gives all ones.
@@ -105,7 +108,11 @@
 //!   the others are 0, and so are both in other launches.
 //! - Suffixes may stand in any order, as in ptxas; only types keep theirs.
 //! - `mma` and `wgmma` on integers are exact. On floats one step adds all its products and the sum at once, and cuts them
-//!   as an H200 was seen to: to a multiple of 2^-25 of the largest, and the result to 24 bits.
+//!   as an H200 was seen to: to a multiple of 2^-25 of the largest, and the result to 24 bits. Not tried on a device: sums
+//!   of halves, which are rounded to nearest from that result; 8-bit floats of `mma`, which are multiplied as halves, 16
+//!   products a step; doubles, which are added one product after another, each with one rounding.
+//! - The fragments of `wmma` are those of `mma`, several side by side where a matrix is larger. The manual leaves it open.
+//! - `brkpt` is a `trap`: there is no debugger. Counters of `pmevent` do not exist.
 //! - The blocks of a cluster run together, with one set of clocks: an order of `.cta` scope holds for all of them. A block
 //!   must not end while nothing orders the accesses of others to its shared memory before.
 //! - `wgmma` is computed at the wait for its group, or, as the seed says, at once; what it reads counts as read at the wait.
@@ -121,7 +128,8 @@
 //! - `griddepcontrol` does not affect the launch itself. A traced launch records it: see *Programmatic edges*.
 //! - Caches, cache hints and policies, and `prefetch` have no effect.
 //! - `nanosleep` ends the warp's turn. When all runnable warps of a block sleep, as in a loop that polls what another
-//!   block will write, the thread starts another block and returns to this one when that block has ended.
+//!   block will write, the thread starts another block and returns to this one when that block has ended. At most 256
+//!   blocks of a thread sleep at a time; then the last of them only polls.
 //!
 //! # Programmatic edges
 //!
@@ -156,10 +164,12 @@
 //!   launch is [cooperative](LaunchSite::cooperative): then every block has a thread. Any number of blocks may be resident,
 //!   where a device has a limit.
 //! - Other blocks that use atomics on a 64-bit word may see a plain access to it half done.
-//! - Not implemented, and refused by name: functions that the text declares and does not define (but `vprintf`, `malloc`, `free`,
-//!   `__assertfail` and `cudaGraphSetConditional`), `wgmma` in functions, reserved shared memory, `wmma`, `mma` of types other than
-//!   halves and bytes, sparse products, matrices without a swizzle along their rows, bulk copies between shared memories,
-//!   bulk reductions, tensor maps of images and those that a kernel changes, `st.async`, textures, surfaces, 128-bit values, SIMD video instructions.
+//! - Not implemented, and refused by name: functions that the text declares and does not define (but `vprintf`, `malloc`,
+//!   `free`, `__assertfail` and `cudaGraphSetConditional`), `wgmma` in functions, reserved shared memory, `mma.m8n8k4` of
+//!   halves, sparse products, `wgmma` with sums of halves, matrices without a swizzle along their rows, bulk copies between
+//!   shared memories, reductions of tensors, tensor maps of images and those that a kernel changes, `st.async`,
+//!   `red.async`, `discard`, textures, surfaces, 128-bit values, 4-bit and 6-bit floats, `fma.oob`, negated operands of
+//!   `vmad`.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::precedence, reason = "shifts and masks read better without parentheses they do not need")]
@@ -168,12 +178,14 @@ mod accesses;
 mod allocation;
 mod async_code;
 mod call_code;
+pub mod check;
 mod code;
 mod decode;
 mod exec;
 mod fault;
 mod features;
 mod flow;
+mod fragment_code;
 mod heap;
 mod host_block;
 mod isa;
@@ -181,20 +193,25 @@ mod launch;
 mod memory;
 mod memory_error;
 mod module;
+mod observe;
 mod parse;
 mod parse_error;
 mod statics;
 mod tensor_map;
+mod video_code;
+mod watch;
 
 pub use accesses::{Accesses, Conflict, ConflictKind, Trigger};
 pub use fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
 pub use host_block::HostBlock;
-pub use launch::{Launch, LaunchSite, Order, Print, Schedule, Stats, Trace, run, run_at};
+pub use launch::{Launch, LaunchSite, Order, Print, Schedule, Stats, Trace, run, run_at, run_watched};
 pub use memory::{Memory, Taken};
 pub use memory_error::MemoryError;
 pub use module::{Kernel, Module, Param, RefusedKernel, Variable};
+pub use observe::{Followed, MemoryProfile, MemorySpace, Profile, RegisterStep, SiteProfile, Step};
 pub use parse_error::{ErrorKind, KernelError, ParseError, ParseErrors};
 pub use tensor_map::TensorMap;
+pub use watch::{Faults, Found, Watch, Watched};
 
 /// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.
 macro_rules! debug_is_display {
@@ -207,4 +224,4 @@ macro_rules! debug_is_display {
     )*};
 }
 
-debug_is_display!(Fault, KernelError, MemoryError, ParseError, ParseErrors);
+debug_is_display!(Fault, KernelError, MemoryError, ParseError, ParseErrors, check::CheckError);

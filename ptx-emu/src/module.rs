@@ -54,6 +54,8 @@ pub struct Kernel {
 pub struct Param {
     /// Name in the text.
     pub name: String,
+    /// Type in the text, such as `.u64` or `.b8[24]`.
+    pub ty: String,
     /// Byte offset in the parameter block.
     pub offset: u32,
     /// Size in bytes.

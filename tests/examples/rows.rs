@@ -1,7 +1,11 @@
-//! Runs every row of the instruction table on a GPU and on the emulator, on the same operands, and names the rows
-//! whose results differ by more than their accuracy. `xtask gpu-round` runs it.
+//! Runs every row of the instruction table, and the forms of `forms`, on a GPU and on the emulator, on the same operands,
+//! and names the rows whose results differ by more than their accuracy. `xtask gpu-round` runs it.
+//!
+//! `rows forms` runs the forms alone. `rows emulated` and `rows forms emulated` put the emulator in the place of the GPU.
 
 #![allow(unsafe_code)]
+
+mod forms;
 
 use ptx_gen::isa::{Accuracy, Op, Slot};
 use ptx_gen::{Kind, ParamKind, Sample, Target, f16, isa, print, samples};
@@ -26,16 +30,23 @@ fn main() -> ExitCode {
     }
 }
 
-/// Gives the number of samples that differ.
+/// Gives the number of samples and forms that differ.
 fn run() -> Result<usize, Failure> {
+    let asked = |what: &str| std::env::args().skip(1).any(|arg| arg == what);
     let emulator = Driver::of(warpwright_cuda_emu::library())?;
-    let (real, emulated) = (Driver::load()?.device(0)?, emulator.device(0)?);
+    let real = if asked("emulated") { emulator.device(0)? } else { Driver::load()?.device(0)? };
+    let (real, emulated) = (Context::new(&real)?, Context::new(&emulator.device(0)?)?);
+    let rows = if asked("forms") { 0 } else { rows(&real, &emulated)? };
+    Ok(rows + forms::compare(&real, &emulated)?)
+}
+
+/// Gives the number of instances of rows that differ.
+fn rows(real: &Context, emulated: &Context) -> Result<usize, Failure> {
     let all: Vec<Sample> = samples().into_iter().filter(comparable).collect();
-    let (real, emulated) = (Context::new(&real)?, Context::new(&emulated)?);
     let mut differ = 0;
     for sample in &all {
-        let found = all_rounds(sample, &real)?;
-        let wanted = all_rounds(sample, &emulated)?;
+        let found = all_rounds(sample, real)?;
+        let wanted = all_rounds(sample, emulated)?;
         if let Some((i, f, w)) = first_difference(sample, &found, &wanted) {
             println!(
                 "{}: word {i} is {f:#010x} on the GPU and {w:#010x} on the emulator",

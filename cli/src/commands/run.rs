@@ -8,15 +8,16 @@ use std::time::Instant;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use warpwright_driver::Context;
-use warpwright_engine::{Decoder, Ending, Grammar, Matcher, Model, TextStream, Tokenizer};
+use warpwright_engine::{Decoder, Ending, Grammar, Matcher, Model, StopStrings, TextStream, Tokenizer};
 
 use crate::failure::Failure;
 use crate::generate::{GenerateArgs, Room, Unsaid};
+use crate::message::{Message, SYSTEM, USER, calls_json};
 use crate::progress::PromptBar;
 use crate::prompt::{Prompt, Source};
 use crate::reply::{Form, Printer, Reply, end, why};
 use crate::speculative::Writer;
-use crate::template::{Message, Template, TemplateArgs};
+use crate::template::{Template, TemplateArgs};
 use crate::terminal::say;
 use crate::times::Times;
 use crate::{adapter, device, grammar, interrupt};
@@ -95,6 +96,8 @@ struct Asked {
     source: Source,
     tokens: Vec<u32>,
     words: Words,
+    /// That of a conversation, and the text that it makes of the prompt.
+    template: Option<(Template, String)>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -114,7 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut times = Times::from(start.elapsed());
     // Before anything is printed, as the bar would be drawn over it.
     prefill(&mut writer.decoder, &asked.tokens)?;
-    let stream = TextStream::new(words, &model.outline.stop, &stops);
+    let stream = asked.stream(&model.outline.stop, &stops);
     let matched = matcher.as_mut();
     let reply =
         print(args, &asked, &mut writer, (stream, matched), |made| times.token(start.elapsed(), made))?;
@@ -135,15 +138,30 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 impl Asked {
     fn new(args: &Args, model: &Model, source: Source, words: Words) -> Result<Asked, Failure> {
-        let tokens = match (&source, &words) {
+        let (tokens, template) = match (&source, &words) {
             (Source::Text(text), Some(words)) if args.chat => {
-                let system = args.template.system().map(|text| Message::new("system", text));
-                let messages: Vec<Message> = system.into_iter().chain([Message::new("user", text)]).collect();
-                Template::open(&args.template, model)?.tokens(&messages, words)?
+                let system = args.template.system().map(|text| Message::new(SYSTEM, text));
+                let messages: Vec<Message> = system.into_iter().chain([Message::new(USER, text)]).collect();
+                let template = Template::open(&args.template, model)?;
+                let rendered = template.text(&messages)?;
+                (words.encode_rendered(&rendered)?, Some((template, rendered)))
             }
-            (source, words) => source.tokens(words.as_deref())?,
+            (source, words) => (source.tokens(words.as_deref())?, None),
         };
-        Ok(Asked { source, tokens, words })
+        Ok(Asked { source, tokens, words, template })
+    }
+
+    /// Turns the reply's tokens into text.
+    fn stream<'a>(&'a self, end_tokens: &'a [u32], stops: &'a StopStrings) -> TextStream<'a> {
+        let mut stream = TextStream::new(self.words.as_deref(), end_tokens, stops);
+        self.template.iter().for_each(|(template, _)| stream.spell(&template.call_tokens()));
+        stream
+    }
+
+    /// Prints the reply.
+    fn printer(&self, args: &Args) -> Printer<'_> {
+        let calls = self.template.as_ref().and_then(|(template, rendered)| template.calls(rendered));
+        Printer::new(args.form()).with_calls(calls)
     }
 
     /// What the reply is to be within.
@@ -185,7 +203,7 @@ fn print(
     (mut stream, matcher): (TextStream<'_>, Option<&mut Matcher>),
     mut printed: impl FnMut(u32),
 ) -> Result<(Reply, Ending), Failure> {
-    let (mut printer, mut reply) = (Printer::new(args.form()), Reply::default());
+    let (mut printer, mut reply) = (asked.printer(args), Reply::default());
     printer.text(asked.echo(args))?;
     // Not before the first token, which waits for the whole prompt.
     let mut printing = None;
@@ -220,7 +238,7 @@ fn object(
     times: &Times,
     (speculative, matcher): (Option<Value>, Option<&mut Matcher>),
 ) -> Result<(), Failure> {
-    let (Reply { tokens, text }, ending) = reply;
+    let (Reply { tokens, text, called }, ending) = reply;
     let costs = matcher.as_ref().and_then(|matcher| grammar::Figures::of(matcher.costs()));
     let mut object = json!({
         "prompt_tokens": asked.tokens,
@@ -229,6 +247,10 @@ fn object(
         "end": end(ending, asked.words.as_deref()),
         "times": times.figures(costs),
     });
+    if let Some(called) = called {
+        object["content"] = json!(called.said);
+        object["tool_calls"] = calls_json(&called.calls);
+    }
     if let Some(figures) = speculative {
         object["speculative"] = figures;
     }

@@ -175,6 +175,60 @@ fn a_reply_ends_before_a_stop_string_and_is_told_as_json() {
     assert_eq!(end, refused(2, "--stop looks at the text, which --print ids does not make"));
 }
 
+/// A template that tells of tools, and shows who was called and what was answered.
+const WITH_TOOLS: &str = "{% for t in tools %}<tool_call>{{ t.function.name }}{% endfor %}{% for m in messages %}\
+                          {{ m.role }}: {{ m.content }}{% for c in m.tool_calls %}{{ c.id }}{% endfor %}\n{% endfor %}";
+
+#[test]
+fn tools_are_called_and_answer() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    };
+    let tools = file("tools", r#"[{"type": "function", "function": {"name": "weather"}}]"#);
+    let template = file("template", WITH_TOOLS);
+    let call = r#"Hm\.<tool_call>\{"name": "weather", "arguments": \{"a": 1\}\}</tool_call>"#;
+    let options = ["--tools", &tools, "--chat-template", &template, "--regex", call, "--device", "emu"];
+    let end = run(&[&["run", MODEL, "--chat", "-p", "Hi", "--json"], &options[..]].concat());
+    let found: Value = serde_json::from_str(&end.out).expect("JSON");
+    assert_eq!(found["content"], "Hm.");
+    let function = json!({ "name": "weather", "arguments": { "a": 1 } });
+    assert_eq!(found["tool_calls"], json!([{ "type": "function", "function": function }]));
+    // The model calls again when it has the answer.
+    let saved = folder.path().join("saved");
+    let save = format!("/save {}", saved.display());
+    let all = [&["chat", MODEL, "--temp", "0", "--ctx", "256"], &options[..]].concat();
+    let mut child = command(&all).stdin(Stdio::piped()).spawn().expect("the program starts");
+    let lines = format!("Hi\n/tool weather 21 C\n{save}\n/tool time 12\n");
+    let _ = child.stdin.take().expect("piped").write_all(lines.as_bytes());
+    let end: End = child.wait_with_output().expect("it ends").into();
+    assert_eq!(end.out, "Hm.\n[calls weather {\"a\":1}]\n".repeat(2), "{end:?}");
+    assert!(end.err.contains("(waits for weather: /tool weather RESULT)\n"), "{end:?}");
+    let refused_last = "error: the model has not called time, or has its answer; it waits for weather\n";
+    assert_eq!((end.code, end.err.ends_with(refused_last)), (Some(2), true), "{end:?}");
+    let said: Value = serde_json::from_slice(&fs::read(&saved).expect("a file")).expect("JSON");
+    let answer = json!({ "role": "tool", "content": "21 C", "tool_call_id": "call00001", "name": "weather" });
+    assert_eq!((&said[2], &said[3]["tool_calls"][0]["id"]), (&answer, &json!("call00002")));
+    let end = run(&[
+        "run",
+        MODEL,
+        "--device",
+        "emu",
+        "--chat",
+        "-p",
+        "x",
+        "--chat-template",
+        "chatml",
+        "--tools",
+        &tools,
+    ]);
+    let sentence = "chatml: the chat template leaves out what --tools gives, and the model would not know of it; give \
+                    another with --chat-template FILE, or leave --tools out";
+    assert_eq!(end, refused(2, sentence));
+}
+
 /// Talks with a program at a terminal. Each step waits for a text that the terminal shows after what was shown before,
 /// and types another, resizes the terminal or sends a signal. Prints as JSON the exit code, all that was shown, and
 /// whether the terminal is as it was.

@@ -5,6 +5,7 @@ mod bench;
 mod bench_batch;
 mod bench_finetune;
 mod chat;
+mod emu;
 mod emulator;
 mod finetune;
 mod folder;

@@ -14,6 +14,7 @@ fn every_command_explains_itself() {
         "merge",
         "info",
         "check",
+        "emu",
         "bench",
         "devices",
         "doctor",

@@ -55,6 +55,8 @@ exports! {
         7000 cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease(device: CUdevice) => primary_release;
         7000 cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset(device: CUdevice) => primary_reset;
         7000 cuDevicePrimaryCtxSetFlags cuDevicePrimaryCtxSetFlags(device: CUdevice, flags: CUctx_flags) => primary_set_flags;
+        4020 cuCtxGetSharedMemConfig cuCtxGetSharedMemConfig(config: *mut c_int) => get_banks;
+        4020 cuCtxSetSharedMemConfig cuCtxSetSharedMemConfig(config: c_int) => set_banks;
     }
 }
 
@@ -69,6 +71,18 @@ fn new_context(s: &mut State, dev: usize, flags: CUctx_flags) -> ContextId {
         legacy: None,
         per_thread: HashMap::new(),
     })
+}
+
+/// Banks of shared memory have 4 bytes on every device since compute capability 5.0.
+fn get_banks(m: &'static Machine, config: Out<c_int>) -> Result {
+    m.state().context()?;
+    config.set(1)
+}
+
+/// Other devices took a width of 4 or 8 bytes, which changes nothing here.
+fn set_banks(m: &'static Machine, config: c_int) -> Result {
+    m.state().context()?;
+    require((0..=2).contains(&config), || format!("banks of kind {config}"))
 }
 
 fn check_flags(flags: CUctx_flags) -> Result {

@@ -8,6 +8,7 @@ use warpwright_driver_sys::*;
 use crate::api::export::exports;
 use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::{In, Out};
+use crate::graph::compare::compare_streams;
 use crate::machine::Machine;
 use crate::queue::Ticket;
 use crate::state::capture;
@@ -47,7 +48,18 @@ pub(crate) fn run_now(m: &'static Machine, work: Work) -> Result {
     drop(s);
     waiting.iter().for_each(Ticket::wait);
     sticky.check()?;
-    work.run(m.device, None).map(drop).or_else(|error| refuse(CUresult::INVALID_VALUE, error.text))
+    perform(m, &work).or_else(|error| refuse(CUresult::INVALID_VALUE, error.text))
+}
+
+/// Runs the work of a call, and compares it with that of streams which nothing orders with the call.
+fn perform(m: &'static Machine, work: &Work) -> Result {
+    let (order, moment) = (&m.device.order, m.device.order.call());
+    if let Some(touched) = work.run(m.device, order.is_on().then_some("a synchronous call"))? {
+        compare_streams(m.device, &moment, (work.name(), "a synchronous call"), Arc::new(touched));
+    }
+    order.ended(&moment);
+    order.learn(&moment);
+    Ok(())
 }
 
 fn check(m: &'static Machine, work: &Work) -> Result {

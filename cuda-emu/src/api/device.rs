@@ -9,6 +9,7 @@ use warpwright_driver_sys::*;
 use crate::api::export::exports;
 use crate::device::{MAX_BLOCK, MAX_GRID, MAX_THREADS, SHARED};
 use crate::error::{Result, refuse, require};
+use crate::exit;
 use crate::ffi::host::LogCallback;
 use crate::ffi::pointer::{In, Out};
 use crate::machine::Machine;
@@ -47,7 +48,9 @@ pub(crate) fn find(m: &Machine, device: CUdevice) -> Result<usize> {
 
 fn init(m: &'static Machine, flags: c_uint) -> Result {
     require(flags == 0, || format!("the flags are {flags}, not 0"))?;
-    m.initialise()
+    m.initialise()?;
+    exit::at_exit();
+    Ok(())
 }
 
 fn driver_version(m: &'static Machine, version: Out<c_int>) -> Result {

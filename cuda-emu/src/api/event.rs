@@ -97,7 +97,9 @@ fn wait(m: &'static Machine, stream: CUstream, event: CUevent, flags: c_uint) ->
         return capture::wait_event(&mut s, stream, id);
     }
     match s.events[id].cell.last() {
-        Some(mark) if mark.at().is_none() => s.enqueue(stream, Task::AfterMark(mark)).map(drop),
+        Some(mark) if mark.at().is_none() || m.device.order.is_on() => {
+            s.enqueue(stream, Task::AfterMark(mark)).map(drop)
+        }
         _ => Ok(()),
     }
 }
@@ -109,6 +111,13 @@ fn last(s: &mut State, event: CUevent) -> Result<Option<Arc<Mark>>> {
     Ok(s.events[id].cell.last())
 }
 
+/// The program knows that an event is reached.
+fn learn(m: &'static Machine, mark: &Mark) {
+    if let Some(moment) = mark.moment() {
+        m.device.order.learn(moment);
+    }
+}
+
 fn synchronize(m: &'static Machine, event: CUevent) -> Result {
     let mut s = m.state();
     let mark = last(&mut s, event)?;
@@ -116,7 +125,10 @@ fn synchronize(m: &'static Machine, event: CUevent) -> Result {
     let sticky = s.contexts[context].sticky.clone();
     drop(s);
     if let Some(mark) = mark {
+        let waits = m.device.turns.program_waits();
         mark.wait();
+        drop(waits);
+        learn(m, &mark);
     }
     Ok(sticky.check()?)
 }
@@ -126,9 +138,16 @@ fn query(m: &'static Machine, event: CUevent) -> Result {
     let mark = last(&mut s, event)?;
     let context = s.events[s.events.find(event)?].context;
     // In this order: after a fault all marks are reached.
-    let reached = mark.is_none_or(|mark| mark.at().is_some());
+    let reached = mark.as_ref().is_none_or(|mark| mark.at().is_some());
     s.contexts[context].sticky.check()?;
-    if reached { Ok(()) } else { Err(CUresult::NOT_READY.into()) }
+    if let Some(mark) = mark.filter(|_| reached) {
+        learn(m, &mark);
+    }
+    if !reached {
+        m.device.turns.program_looks();
+        return Err(CUresult::NOT_READY.into());
+    }
+    Ok(())
 }
 
 fn elapsed(m: &'static Machine, milliseconds: Out<c_float>, start: CUevent, end: CUevent) -> Result {

@@ -181,7 +181,10 @@ fn launch(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Result {
     }
     // Launches of one executable graph follow each other, in whichever streams they are.
     let queue = Arc::clone(&s.streams[stream].queue);
-    let elsewhere = s.execs[id].last.clone().filter(|last| !last.is_in(&queue) && !last.is_done());
+    let elsewhere = s.execs[id]
+        .last
+        .clone()
+        .filter(|last| !last.is_in(&queue) && (m.device.order.is_on() || !last.is_done()));
     if let Some(last) = elsewhere {
         s.enqueue(stream, Task::After(last))?;
     }

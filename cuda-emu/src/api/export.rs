@@ -7,6 +7,15 @@ use warpwright_driver_sys::CUresult;
 
 use crate::error::{Error, Result};
 use crate::machine::{self, Machine};
+use crate::report::Details;
+
+/// The codes of code that does not load, of which a program seldom says more.
+const IMAGES: &[CUresult] = &[
+    CUresult::INVALID_IMAGE,
+    CUresult::NO_BINARY_FOR_GPU,
+    CUresult::INVALID_PTX,
+    CUresult::UNSUPPORTED_PTX_VERSION,
+];
 
 /// Runs the body of an exported function: nothing unwinds into C, nothing runs before `cuInit`.
 pub(crate) fn enter(name: &'static str, body: impl FnOnce(&'static Machine) -> Result) -> CUresult {
@@ -17,11 +26,14 @@ pub(crate) fn enter(name: &'static str, body: impl FnOnce(&'static Machine) -> R
     }));
     match result {
         Ok(Ok(())) => CUresult::SUCCESS,
-        Ok(Err(Error { code, text })) => {
+        Ok(Err(Error { code, text, .. })) => {
             // What the emulator cannot do is as much news as a fault.
             if code == CUresult::NOT_SUPPORTED {
-                machine.device.log.finding(format!("{name}: {text}"));
+                machine.device.finding(format!("{name}: {text}"), &Details::default());
             } else if !text.is_empty() {
+                if IMAGES.contains(&code) {
+                    machine.device.report_refused(&format!("{name}: {text}"));
+                }
                 machine.device.log.add(format!("{name}: {text}"));
             }
             code
@@ -29,7 +41,8 @@ pub(crate) fn enter(name: &'static str, body: impl FnOnce(&'static Machine) -> R
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
-            machine.device.log.finding(format!("{name}: the emulator panicked: {text}"));
+            let text = format!("{name}: the emulator panicked: {text}");
+            machine.device.finding(text, &Details::default());
             CUresult::UNKNOWN
         }
     }

@@ -26,7 +26,9 @@ exports! {
         12040 cuFuncIsLoaded cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction) => is_loaded;
         12040 cuFuncLoad cuFuncLoad(function: CUfunction) => load;
     }
-    more {}
+    more {
+        4020 cuFuncSetSharedMemConfig cuFuncSetSharedMemConfig(function: CUfunction, config: c_int) => set_banks;
+    }
 }
 
 /// The value of an attribute of a kernel of a module of PTX version `version`, 10 * major + minor.
@@ -153,6 +155,12 @@ fn is_loaded(m: &'static Machine, state: Out<CUfunctionLoadingState>, function: 
 
 fn set_cache_config(m: &'static Machine, function: CUfunction, config: CUfunc_cache) -> Result {
     check_cache(config)?;
+    m.state().function(function).map(drop)
+}
+
+/// As of the context, it changes nothing.
+fn set_banks(m: &'static Machine, function: CUfunction, config: c_int) -> Result {
+    require((0..=2).contains(&config), || format!("banks of kind {config}"))?;
     m.state().function(function).map(drop)
 }
 

@@ -12,7 +12,7 @@ use crate::api::module::{global_of, read_file};
 use crate::compile::{compile, info_text};
 use crate::error::{Result, refuse, require};
 use crate::ffi::jit::{Logs, logs_of};
-use crate::ffi::pointer::{In, Out, image_text};
+use crate::ffi::pointer::{In, Out, image_of};
 use crate::handle::KernelId;
 use crate::machine::Machine;
 use crate::state::kernels::refuse_kernel;
@@ -57,7 +57,7 @@ fn load(
 ) -> Result {
     check_options(library_options, library_count)?;
     let logs = logs_of(count as usize, options, values)?;
-    load_image(m, library, image_text(code)?, &logs, values)
+    load_image(m, library, image_of(code)?, &logs, values)
 }
 
 #[allow(clippy::too_many_arguments)]

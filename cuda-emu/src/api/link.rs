@@ -12,6 +12,7 @@ use crate::ffi::host::HostSpan;
 use crate::ffi::jit::logs_of;
 use crate::ffi::pointer::{In, Out};
 use crate::handle::LinkId;
+use crate::image;
 use crate::machine::Machine;
 use crate::state::objects::Link;
 
@@ -79,9 +80,10 @@ fn add_file(
 fn add(m: &'static Machine, state: CUlinkState, kind: CUjitInputType, data: &[u8], name: String) -> Result {
     let mut s = m.state();
     let id: LinkId = s.links.find(state)?;
+    // What another link made is PTX as well, whatever it is called, and so is what a fat binary holds.
+    let data = image::text(&m.device.config, data)?;
     let data = data.split(|byte| *byte == 0).next().unwrap_or_default();
-    // What another link made is PTX as well, whatever it is called.
-    if kind != CUjitInputType::PTX && !data.starts_with(b".version") {
+    if kind != CUjitInputType::PTX && !is_ptx(data) {
         let text = format!("{name}: only PTX is linked here, not {kind:?}");
         return refuse(CUresult::NOT_SUPPORTED, text);
     }
@@ -90,6 +92,13 @@ fn add(m: &'static Machine, state: CUlinkState, kind: CUjitInputType, data: &[u8
     };
     s.links[id].texts.push((name, text.to_string()));
     Ok(())
+}
+
+/// Whether a text looks like PTX: it begins with its version, after comments and blanks.
+fn is_ptx(data: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(data);
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//"));
+    lines.next().is_some_and(|line| line.starts_with(".version"))
 }
 
 /// What is made is PTX, which loads wherever an image does.

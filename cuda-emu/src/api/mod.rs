@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code, non_snake_case)]
 
+pub(crate) mod absent;
 pub(crate) mod address;
 pub(crate) mod boxes;
 pub(crate) mod capture;
@@ -29,6 +30,7 @@ pub(crate) mod node_params;
 pub(crate) mod occupancy;
 pub(crate) mod peer;
 pub(crate) mod pool;
+pub(crate) mod private;
 pub(crate) mod stream;
 pub(crate) mod symbols;
 pub(crate) mod tensor_map;

@@ -10,7 +10,7 @@ use crate::api::memory::refuse_memory;
 use crate::compile::{compile, info_text};
 use crate::error::{Result, refuse, require};
 use crate::ffi::jit::{Logs, logs_of};
-use crate::ffi::pointer::{In, Out, image_text};
+use crate::ffi::pointer::{In, Out, image_of};
 use crate::handle::ModuleId;
 use crate::machine::Machine;
 use crate::state::objects::Module;
@@ -55,7 +55,7 @@ fn load_with_options(
     values: Out<*mut c_void>,
 ) -> Result {
     let logs = logs_of(count as usize, options, values)?;
-    load_image(m, module, image_text(image)?, &logs, values)
+    load_image(m, module, image_of(image)?, &logs, values)
 }
 
 fn load_image(

@@ -96,8 +96,10 @@ fn query(m: &'static Machine, stream: CUstream) -> Result {
     let mut waiting = s.prerequisites_of_wait(id);
     waiting.push(s.streams[id].queue.last());
     if waiting.iter().all(Ticket::is_done) {
+        waiting.iter().for_each(Ticket::wait);
         return Ok(s.contexts[s.streams[id].context].sticky.check()?);
     }
+    m.device.turns.program_looks();
     Err(CUresult::NOT_READY.into())
 }
 

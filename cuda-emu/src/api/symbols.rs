@@ -6,9 +6,9 @@ use warpwright_driver_sys::*;
 
 use crate::api::export::{Export, exports};
 use crate::api::{
-    address, boxes, capture, context, copy, device, edges, event, exec, exec_update, function, graph,
+    absent, address, boxes, capture, context, copy, device, edges, event, exec, exec_update, function, graph,
     graph_memory, launch, library, link, mapping, memory, module, node, node_params, occupancy, peer, pool,
-    stream, tensor_map, unsupported, words,
+    private, stream, tensor_map, unsupported, words,
 };
 use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::{In, Out};
@@ -52,6 +52,8 @@ pub(crate) fn chapters() -> impl Iterator<Item = &'static [Export]> {
         words::EXPORTS,
         tensor_map::EXPORTS,
         unsupported::EXPORTS,
+        absent::EXPORTS,
+        private::EXPORTS,
         capture::EXPORTS,
     ];
     others.into_iter().chain([EXPORTS])

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use warpwright_driver_sys::*;
 
 use crate::error::{Result, refuse, require};
+use crate::image;
 
 /// An argument as C passes it, and its conversion to what safe code uses.
 pub(crate) trait CArgument {
@@ -302,7 +303,37 @@ pub(crate) fn as_text(address: usize) -> Out<'static, c_char> {
     Out(address as *mut c_char, PhantomData)
 }
 
-/// An image of a module: its first bytes tell whether it is binary, else it is text up to NUL.
-pub(crate) fn image_text(image: In<'_, c_void>) -> Result<&[u8]> {
-    In(image.0.cast::<c_char>(), PhantomData).bytes()
+/// An image of a module, as long as its first bytes say: a fat binary, of which a program may pass a descriptor instead;
+/// the header of machine code; else a text up to its NUL.
+pub(crate) fn image_of(image: In<'_, c_void>) -> Result<&[u8]> {
+    require(!image.is_null(), || "the image is NULL".into())?;
+    let image = if begins(image, &image::DESCRIPTOR) { described(image) } else { image };
+    require(!image.is_null(), || "the descriptor names no fat binary".into())?;
+    if begins(image, &image::FAT_BINARY) {
+        let length = image::length(run(image, image::HEADER));
+        return Ok(run(image, length));
+    }
+    if begins(image, &image::ELF) {
+        Ok(run(image, image::ELF_HEADER))
+    } else {
+        In(image.0.cast::<c_char>(), PhantomData).bytes()
+    }
+}
+
+/// Whether an image begins with these bytes. What follows the first that differs is not read.
+fn begins(image: In<'_, c_void>, bytes: &[u8]) -> bool {
+    // SAFETY: an image is at least one byte, and each byte that is not NUL has a byte after it.
+    bytes.iter().enumerate().all(|(i, byte)| unsafe { image.0.cast::<u8>().add(i).read() } == *byte)
+}
+
+/// As many bytes of an image as it says that it has.
+fn run<'a>(image: In<'a, c_void>, bytes: usize) -> &'a [u8] {
+    // SAFETY: the caller passed an image of that kind, which has these bytes, and keeps it during the call.
+    unsafe { std::slice::from_raw_parts(image.0.cast(), bytes) }
+}
+
+/// The fat binary of a descriptor, whose second word it is.
+fn described<'a>(image: In<'a, c_void>) -> In<'a, c_void> {
+    // SAFETY: the caller passed such a descriptor, three words, and keeps it and what it names during the call.
+    In(unsafe { image.0.cast::<*const c_void>().add(1).read_unaligned() }, PhantomData)
 }

@@ -5,16 +5,41 @@
 //! kernel touched before its `griddepcontrol.wait` is compared with every kernel that may then still run, and a kernel
 //! that ends without waiting is reported.
 
-use ptx_emu::{AllocationInfo, Conflict, ConflictKind, SourcePlace};
+use std::sync::Arc;
+
+use ptx_emu::{Accesses, AllocationInfo, Conflict, SourcePlace};
 use warpwright_driver_sys::CUresult;
 
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::step::ExecStep;
 use crate::graph::topology::{Topology, has};
+use crate::report::{Details, deeds};
+use crate::work::order::{Moment, Unordered};
 
 /// Compares the steps that were traced in this launch with every step that nothing orders with them.
 pub(crate) fn compare(topology: &Topology, steps: &[ExecStep], fresh: &[usize]) -> Result {
     Comparison { topology, steps }.orders(fresh)
+}
+
+/// Compares a piece of work with the work of other streams and calls that nothing orders before it, and reports the
+/// races: on a GPU the two may run at the same time, or the other way round.
+pub(crate) fn compare_streams(
+    device: &Device,
+    moment: &Arc<Moment>,
+    (name, place): (&str, &str),
+    touched: Arc<Accesses>,
+) {
+    for Unordered { first, second, conflict } in
+        device.order.compare(moment, format!("{name} ({place})"), touched)
+    {
+        let text = format!(
+            "StreamRace: nothing orders {first} and {second}\n{}\n  let one stream wait for an event that the other \
+             records (cuStreamWaitEvent), or wait for the first before the call that makes the second",
+            story(&first, &second, &conflict, "")
+        );
+        device.finding(text, &Details::of_conflict(&conflict));
+    }
 }
 
 struct Comparison<'a> {
@@ -69,6 +94,7 @@ impl Comparison<'_> {
             "MissingEdge: no path of edges orders {a} and {b}\n{}\n  add an edge between them",
             story(&a, &b, c, "")
         ))
+        .with(Details::of_conflict(c))
     }
 
     fn missing_wait(&self, a: usize, b: usize) -> Error {
@@ -87,6 +113,7 @@ impl Comparison<'_> {
              execute griddepcontrol.wait before, or make the edge a full one",
             story(&a, &b, c, ", before its griddepcontrol.wait")
         ))
+        .with(Details::of_conflict(c))
     }
 
     fn node(&self, step: usize) -> String {
@@ -95,16 +122,12 @@ impl Comparison<'_> {
 }
 
 fn failed(text: String) -> Error {
-    Error { code: CUresult::LAUNCH_FAILED, text }
+    Error::new(CUresult::LAUNCH_FAILED, text)
 }
 
-/// Describes what two nodes do to the same bytes; `when` says when the second does it.
+/// Describes what two pieces of work do to the same bytes; `when` says when the second does it.
 fn story(a: &str, b: &str, c: &Conflict, when: &str) -> String {
-    let (did, does) = match c.kind {
-        ConflictKind::WriteWrite => ("writes", "writes"),
-        ConflictKind::WriteRead => ("writes", "reads"),
-        ConflictKind::ReadWrite => ("reads", "writes"),
-    };
+    let (did, does) = deeds(c.kind);
     // A copy or a fill has no line.
     let at = |place: &SourcePlace| if place.line == 0 { String::new() } else { format!(" at {place}") };
     let AllocationInfo { label, base, bytes } = &c.allocation;

@@ -12,7 +12,9 @@ use crate::error::{Error, Result, refuse};
 use crate::graph::compare;
 use crate::graph::draft::Part;
 use crate::graph::step::ExecStep;
+use crate::turns::next_random;
 use crate::work::mark::{Mark, Reach};
+use crate::work::order::{Clock, Moment};
 use crate::work::{Branch, Work};
 
 /// Rounds of one loop after which a launch ends with LAUNCH_TIMEOUT.
@@ -59,19 +61,43 @@ impl GraphLaunch {
         }
     }
 
+    /// Whether it waits for something that happens elsewhere.
+    pub(crate) fn waits(&self) -> bool {
+        let waits = |step: &ExecStep| matches!(step.work, Work::Host(_) | Work::Wait(_) | Work::Words(_));
+        self.steps.iter().any(waits)
+    }
+
+    /// Comes after the events that it waits for.
+    pub(crate) fn follow(&self, clock: &mut Clock) {
+        self.waits.values().for_each(|mark| mark.follow(clock));
+        let waits = |step: &ExecStep| matches!(&step.work, Work::Words(words) if words.waits());
+        if self.steps.iter().any(waits) {
+            clock.set_blind();
+        }
+    }
+
+    /// Its events are reached when it ends.
+    pub(crate) fn happens(&self, moment: &Arc<Moment>) {
+        self.records.values().for_each(|Reach(mark)| mark.happens(moment));
+    }
+
     /// Runs the launch, where nothing in it waits, on a thread of the pool that runs the blocks of kernels: handing
     /// each kernel over to the pool costs ten times as much as a small kernel.
-    pub(crate) fn perform(mut self, device: &Device) -> Result {
+    pub(crate) fn perform(mut self, device: &Device, place: Place) -> Result {
         self.defaults.iter().for_each(|(condition, value)| condition.store(*value, Relaxed));
         let waits = |step: &ExecStep| {
             let alone = matches!(&step.work, Work::Kernel(kernel) if kernel.cooperative);
             alone || matches!(step.work, Work::Host(_) | Work::Wait(_) | Work::Words(_))
         };
-        if self.steps.iter().any(waits) { self.run(device, 0) } else { rayon::scope(|_| self.run(device, 0)) }
+        if self.steps.iter().any(waits) {
+            self.run(device, place, 0)
+        } else {
+            rayon::scope(|_| self.run(device, place, 0))
+        }
     }
 
     /// Runs the steps of a part, then compares what was traced.
-    fn run(&mut self, device: &Device, part: usize) -> Result {
+    fn run(&mut self, device: &Device, place: Place, part: usize) -> Result {
         let parts = Arc::clone(&self.parts);
         let Part { first, topology } = &parts[part];
         let mut fresh = Vec::new();
@@ -84,7 +110,7 @@ impl GraphLaunch {
             Order::Shuffled => (next_random(&mut random) % ready.len() as u64) as usize,
         };
         let visit = |i: usize| {
-            if self.step(device, first + i)? {
+            if self.step(device, place, first + i)? {
                 fresh.push(i);
             }
             Ok::<(), Error>(())
@@ -94,22 +120,22 @@ impl GraphLaunch {
         if fresh.is_empty() { Ok(()) } else { compare::compare(topology, steps, &fresh) }
     }
 
-    /// Runs one step. Returns whether it was traced now.
-    fn step(&mut self, device: &Device, number: usize) -> Result<bool> {
+    /// Runs one step. Returns whether it was traced for the first time.
+    fn step(&mut self, device: &Device, place: Place, number: usize) -> Result<bool> {
         if let Some(mark) = self.waits.get(&number) {
             mark.wait();
         }
         let steps = Arc::clone(&self.steps);
         let fresh = match &steps[number].work {
-            Work::Branch(branch) => self.branch(device, branch).map(|()| false)?,
-            _ => steps[number].run(device, number)?,
+            Work::Branch(branch) => self.branch(device, place, branch).map(|()| false)?,
+            _ => run_step(device, place, &steps[number], number)?,
         };
         self.records.remove(&number);
         Ok(fresh)
     }
 
     /// Runs the bodies of a conditional node that its condition chooses.
-    fn branch(&mut self, device: &Device, branch: &Branch) -> Result {
+    fn branch(&mut self, device: &Device, place: Place, branch: &Branch) -> Result {
         use CUgraphConditionalNodeType as T;
         let value = || branch.condition.load(Relaxed);
         if branch.kind == T::WHILE {
@@ -117,25 +143,37 @@ impl GraphLaunch {
                 if value() == 0 {
                     return Ok(());
                 }
-                self.run(device, branch.bodies[0])?;
+                self.run(device, place, branch.bodies[0])?;
             }
             let text =
                 format!("a WHILE node of a graph has run {MOST_ROUNDS} times and its condition is not 0");
             return refuse(CUresult::LAUNCH_TIMEOUT, text);
         }
         let chosen = if branch.kind == T::IF { usize::from(value() == 0) } else { value() as usize };
-        branch.bodies.get(chosen).map_or(Ok(()), |&body| self.run(device, body))
+        branch.bodies.get(chosen).map_or(Ok(()), |&body| self.run(device, place, body))
     }
+}
+
+/// The stream in which a launch runs, if all work is traced, and when it does.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) stream: Option<&'a str>,
+    pub(crate) moment: &'a Arc<Moment>,
+}
+
+/// Runs a step and compares it with other streams. Returns whether it was traced for the first time.
+fn run_step(device: &Device, place: Place, step: &ExecStep, number: usize) -> Result<bool> {
+    let at = place.stream.map(|stream| format!("{stream}, node {number} of a graph"));
+    if matches!(step.work, Work::Host(_)) {
+        device.order.learn(place.moment);
+    }
+    let Some(touched) = step.run(device, number, at.as_deref())? else { return Ok(false) };
+    if let Some(at) = &at {
+        compare::compare_streams(device, place.moment, (step.work.name(), at), Arc::clone(&touched));
+    }
+    Ok(step.touched.set(touched).is_ok())
 }
 
 fn position_of(ready: &[usize], wanted: Option<&usize>) -> usize {
     ready.iter().position(|step| Some(step) == wanted).unwrap_or(0)
-}
-
-/// SplitMix64: every seed gives another order.
-fn next_random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -26,17 +26,23 @@ impl ExecStep {
         self.touched.get().filter(|_| self.enabled).map(Arc::as_ref)
     }
 
-    /// Runs it as step `number`, traced if that was not done yet. Returns whether it was traced now.
-    pub(crate) fn run(&self, device: &Device, number: usize) -> Result<bool> {
+    /// Runs it as step `number`, traced if that was not done yet, or always at a place where all work is. Gives what
+    /// it touched if it was traced.
+    pub(crate) fn run(
+        &self,
+        device: &Device,
+        number: usize,
+        place: Option<&str>,
+    ) -> Result<Option<Arc<Accesses>>> {
         if !self.enabled {
-            return Ok(false);
+            return Ok(None);
         }
-        let trace = device.config.check_graphs && self.touched.get().is_none();
+        let first = device.config.check_graphs && self.touched.get().is_none();
         let in_graph = |failure: Error| Error {
             text: format!("{}\n  in node {number} ({}) of a graph", failure.text, self.work.name()),
             ..failure
         };
-        let touched = self.work.run(device, trace.then(|| self.work.name())).map_err(in_graph)?;
-        Ok(touched.is_some_and(|touched| self.touched.set(Arc::new(touched)).is_ok()))
+        let place = place.or(first.then_some("a graph"));
+        Ok(self.work.run(device, place).map_err(in_graph)?.map(Arc::new))
     }
 }

@@ -51,7 +51,8 @@ impl State {
     }
 
     pub(crate) fn new_stream(&mut self, context: ContextId, kind: StreamKind, priority: c_int) -> StreamId {
-        let queue = Queue::new(self.device, self.contexts[context].sticky.clone());
+        let name = if kind == StreamKind::Legacy { "default stream" } else { "stream" };
+        let queue = Queue::new(self.device, self.contexts[context].sticky.clone(), name);
         self.streams.insert(Stream {
             context,
             kind,
@@ -72,7 +73,10 @@ impl State {
         };
         let others = self.streams.iter().map(|(_, other)| other);
         let others = others.filter(|other| other.context == stream.context && other.kind == wanted);
-        others.map(|other| other.queue.last()).filter(|ticket| !ticket.is_done()).collect()
+        others
+            .map(|other| other.queue.last())
+            .filter(|ticket| self.device.order.is_on() || !ticket.is_done())
+            .collect()
     }
 
     /// Waiting for the legacy stream is waiting for every blocking stream as well.

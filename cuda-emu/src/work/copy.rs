@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::device::Device;
 use crate::error::{Result, require};
 use crate::ffi::host::HostSpan;
+use crate::report::Details;
 
 /// Runs of device memory as (address, bytes).
 pub(crate) type Ranges = Vec<(u64, u64)>;
@@ -138,9 +139,9 @@ fn report_uninitialised(device: &Device, address: u64, bytes: u64) {
     if let Ok(Some(at)) = device.memory.uninitialised(address, bytes) {
         let whose = device.memory.find(at);
         let whose = whose.map_or_else(String::new, |a| format!(" of `{}`", a.label));
-        device.log.finding(format!(
-            "UninitialisedCopy: a copy to the host reads 0x{at:x}{whose}, which nobody has written"
-        ));
+        let text =
+            format!("UninitialisedCopy: a copy to the host reads 0x{at:x}{whose}, which nobody has written");
+        device.finding(text, &Details::default());
     }
 }
 

@@ -1,19 +1,40 @@
 //! Marks: moments that work reaches and other work waits for.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
+
+use crate::work::order::{Clock, Moment};
 
 /// One record of an event: the moment at which a stream or a graph came to it.
 #[derive(Default)]
 pub(crate) struct Mark {
     at: Mutex<Option<Instant>>,
     reached: Condvar,
+    /// What has ended when it is reached.
+    moment: OnceLock<Arc<Moment>>,
 }
 
 impl Mark {
     /// When it was reached.
     pub(crate) fn at(&self) -> Option<Instant> {
         *self.at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It is reached at this moment of its stream.
+    pub(crate) fn happens(&self, moment: &Arc<Moment>) {
+        let _ = self.moment.set(Arc::clone(moment));
+    }
+
+    /// The moment of its stream at which it is reached, if that was given to a stream.
+    pub(crate) fn moment(&self) -> Option<&Moment> {
+        self.moment.get().map(Arc::as_ref)
+    }
+
+    /// Comes after it.
+    pub(crate) fn follow(&self, clock: &mut Clock) {
+        if let Some(moment) = self.moment() {
+            clock.join(moment.clock());
+        }
     }
 
     pub(crate) fn wait(&self) {

@@ -6,19 +6,21 @@ pub(crate) mod function;
 pub(crate) mod graph_memory;
 pub(crate) mod mark;
 pub(crate) mod occupancy;
+pub(crate) mod order;
 pub(crate) mod reach;
 pub(crate) mod words;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use ptx_emu::{Accesses, Class, Fault, LaunchSite, MemoryError, Trace};
+use ptx_emu::{Accesses, Class, Fault, LaunchSite, MemoryError, Stats, Trace};
 use warpwright_driver_sys::{CUgraphConditionalNodeType, CUgraphNodeType, CUresult};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ffi::host::Callback;
 use crate::ffi::kernel_node::Geometry;
+use crate::report::{Details, Object};
 use crate::work::copy::{CopyWork, FillWork, Ranges};
 use crate::work::function::Function;
 use crate::work::mark::EventCell;
@@ -70,13 +72,13 @@ pub(crate) struct KernelWork {
 
 impl From<MemoryError> for Error {
     fn from(error: MemoryError) -> Self {
-        Self { code: CUresult::ILLEGAL_ADDRESS, text: error.to_string() }
+        Self::new(CUresult::ILLEGAL_ADDRESS, error.to_string())
     }
 }
 
 impl From<Box<Fault>> for Error {
     fn from(fault: Box<Fault>) -> Self {
-        Self { code: code_of(fault.class), text: fault.to_string() }
+        Self { code: code_of(fault.class), text: fault.to_string(), details: Details::of_fault(&fault) }
     }
 }
 
@@ -106,13 +108,13 @@ fn code_of(class: Class) -> CUresult {
 }
 
 impl Work {
-    /// Runs to the end. With `traced` a name, gives what was read and written under that name.
+    /// Runs to the end. With `traced` the place where it runs, gives what was read and written.
     pub(crate) fn run(&self, device: &Device, traced: Option<&str>) -> Result<Option<Accesses>> {
         let trace = |reads: &Ranges, writes: &Ranges| {
-            traced.map(|name| Accesses::of_host(&device.memory, name, reads, writes))
+            traced.map(|_| Accesses::of_host(&device.memory, self.name(), reads, writes))
         };
         match self {
-            Self::Kernel(kernel) => return kernel.run(device, traced.is_some()),
+            Self::Kernel(kernel) => return kernel.run(device, traced),
             Self::Copy(copy) => {
                 copy.run(device)?;
                 let (reads, writes) = copy.ranges();
@@ -201,15 +203,15 @@ impl PartialEq for KernelWork {
 }
 
 impl KernelWork {
-    fn run(&self, device: &Device, traced: bool) -> Result<Option<Accesses>> {
+    fn run(&self, device: &Device, traced: Option<&str>) -> Result<Option<Accesses>> {
         if !self.function.is_loaded() {
             let text =
                 format!("the module of {} was unloaded before the kernel ran", self.function.kernel.name);
-            return Err(Error { code: CUresult::LAUNCH_FAILED, text });
+            return Err(Error::new(CUresult::LAUNCH_FAILED, text));
         }
         let name = &self.function.kernel.name;
         if let Some(code) = device.failures.code_of(name).filter(|code| code.is_device_fault()) {
-            return Err(Error { code, text: format!("{name}: this failure was injected") });
+            return Err(Error::new(code, format!("{name}: this failure was injected")));
         }
         let launch = ptx_emu::Launch {
             kernel: &self.function.kernel,
@@ -218,20 +220,35 @@ impl KernelWork {
             dynamic_shared: self.geometry.shared,
             params: &self.params,
         };
-        let trace = if traced { Trace::On } else { Trace::Off };
+        let trace = if traced.is_some() { Trace::On } else { Trace::Off };
         let reach = &self.function.reach;
         let (device_number, peers) = (reach.device, reach.peers());
         let Self { cooperative, cluster, .. } = *self;
         let place = LaunchSite { device: device_number, peers: &peers, cooperative, cluster, print: None };
         let stats = ptx_emu::run_at(&device.memory, &launch, &device.config.schedule(), trace, &place);
+        self.report(device, traced.unwrap_or_default(), stats.as_ref().ok());
         let stats = stats.map_err(|fault| with_owner(device, device_number, fault))?;
         for (handle, value) in stats.conditions {
             if !device.conditions.set(handle, value) {
                 let text =
                     format!("{} sets the condition {handle:#x}, which does not exist", launch.kernel.name);
-                return Err(Error { code: CUresult::LAUNCH_FAILED, text });
+                return Err(Error::new(CUresult::LAUNCH_FAILED, text));
             }
         }
         Ok(stats.accesses)
+    }
+    /// Puts the launch into the report, if there is one; a launch that failed has no counts.
+    fn report(&self, device: &Device, place: &str, stats: Option<&Stats>) {
+        let Some(report) = device.report.get() else { return };
+        let Geometry { grid, block, shared } = self.geometry;
+        let launch = Object::new().text("kernel", &self.function.kernel.name).text("where", place);
+        let launch = launch.numbers("grid", grid).numbers("block", block).number("shared", shared);
+        report.launch(match stats {
+            None => launch.number("failed", true),
+            Some(stats) => launch
+                .number("lane_instructions", stats.lane_instructions)
+                .number("warp_instructions", stats.warp_instructions)
+                .number("traced", stats.accesses.is_some()),
+        });
     }
 }

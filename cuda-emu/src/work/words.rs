@@ -74,6 +74,11 @@ impl WordWork {
         (reads, writes)
     }
 
+    /// Whether it waits for a word.
+    pub(crate) fn waits(&self) -> bool {
+        self.operations.iter().any(|operation| matches!(operation, WordOperation::Wait { .. }))
+    }
+
     pub(crate) fn run(&self, device: &Device) -> Result {
         for operation in &*self.operations {
             match *operation {

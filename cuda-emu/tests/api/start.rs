@@ -30,7 +30,7 @@ fn only_queries_work_before_init() {
     assert_eq!(code!(emu, cuMemAlloc_v2(null_mut(), 4)), 3);
     assert_eq!(code!(emu, cuStreamSynchronize(CUstream::NULL)), 3);
     assert_eq!(code!(emu, cuDriverGetVersion(&mut count)), 0);
-    assert_eq!(count, 13000);
+    assert_eq!(count, 13050);
     assert_eq!(code!(emu, cuInit(1)), 1);
     ok!(emu, cuInit(0));
     ok!(emu, cuDeviceGetCount(&mut count));
@@ -118,7 +118,39 @@ fn proc_address_gives_the_abi_of_the_version_asked_for() {
     assert!(old != 0 && old != emu.api.cuGraphAddKernelNode_v2.map_or(0, |f| f as usize));
     assert_eq!(ask("cuGraphAddNode", 12000), (0, 0, 2));
     assert_eq!(ask("cuNoSuchThing", 13000), (0, 0, 1));
-    assert_eq!(ask("cuMemAlloc", 13010).0, 1);
+    assert_eq!(ask("cuMemAlloc", 13060).0, 1);
+}
+
+#[test]
+fn what_is_not_emulated_is_found_and_refuses_by_name() {
+    let emu = emu();
+    let find = |name: &CStr| {
+        let mut function = null_mut::<c_void>();
+        let found = std::ptr::null_mut();
+        assert_eq!(code!(emu, cuGetProcAddress_v2(name.as_ptr(), &mut function, 13050, 0, found)), 0);
+        assert!(!function.is_null(), "{name:?}");
+        function
+    };
+    for (name, why) in [
+        (c"cuArrayCreate", "cuArrayCreate_v2: arrays, textures and surfaces are not emulated"),
+        (c"cuGraphicsMapResources", "cuGraphicsMapResources: graphics interfaces are not emulated"),
+    ] {
+        type Refused = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64) -> CUresult;
+        // SAFETY: the function looks at no argument, and the caller removes them.
+        let refused = unsafe { std::mem::transmute::<*mut c_void, Refused>(find(name)) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { refused(1, 2, 3, 4, 5, 6, 7, 8) }.0, 801);
+        assert_eq!(emu.findings(), why);
+    }
+    type Table = unsafe extern "C" fn(*mut *const c_void, *const CUuuid) -> CUresult;
+    // SAFETY: this is the type of the function.
+    let table = unsafe { std::mem::transmute::<*mut c_void, Table>(find(c"cuGetExportTable")) };
+    let (mut found, which) = (std::ptr::dangling(), CUuuid { bytes: *b"0123456789abcdef" });
+    // SAFETY: the pointers are to variables of this test.
+    assert_eq!(unsafe { table(&mut found, &which) }.0, 801);
+    assert!(found.is_null());
+    let start = "cuGetExportTable: the table 30313233343536373839616263646566: only NVIDIA's driver has";
+    assert!(emu.findings().starts_with(start));
 }
 
 #[test]

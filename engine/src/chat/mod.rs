@@ -5,13 +5,16 @@
 //! as Python's `json.dumps`, `raise_exception`, `strftime_now`, Python's methods of strings and dictionaries, and
 //! `{% generation %}` around what the assistant says.
 
+mod calls;
 mod json;
 mod source;
 mod tags;
 mod template;
 
+pub use calls::{CallStream, Part, ToolCall, Tools};
 pub use jiff::civil::Date;
 pub use minijinja::Value;
+pub use minijinja::value::Serde;
 pub use template::{ChatTemplate, Conversation, Rendered, Then, today};
 
 use std::path::Path;
@@ -26,7 +29,21 @@ impl Model {
     ///
     /// A file that cannot be read, and a template that is no Jinja.
     pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
-        let Some(found) = source::of(&self.files)? else { return Ok(None) };
+        self.template_named(&[source::DEFAULT])
+    }
+
+    /// The chat template for conversations with tools: the one that is named `tool_use`, if the files have several.
+    ///
+    /// # Errors
+    ///
+    /// As [`chat_template`](Model::chat_template).
+    pub fn chat_template_with_tools(&self) -> Result<Option<ChatTemplate>, Error> {
+        self.template_named(&[source::TOOL_USE, source::DEFAULT])
+    }
+
+    /// The first of these names that there is.
+    fn template_named(&self, names: &[&str]) -> Result<Option<ChatTemplate>, Error> {
+        let Some(found) = source::of(&self.files, names)? else { return Ok(None) };
         ChatTemplate::compiled(&found.text, found.special)
             .map(Some)
             .map_err(|problem| Error::ChatTemplate { path: found.path, problem })

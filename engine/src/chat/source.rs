@@ -8,7 +8,7 @@ use crate::Error;
 use crate::model::Files;
 use crate::model::folder::contents::Folder;
 use crate::model::folder::read;
-use crate::model::folder::special::{TEMPLATE_JINJA, TEMPLATE_JSON, TOKENIZER_CONFIG, spelling};
+use crate::model::folder::special::{TEMPLATE_JINJA, TEMPLATE_JSON, TEMPLATES, TOKENIZER_CONFIG, spelling};
 use crate::model::gguf::{self, Gguf};
 
 /// A template, and what comes with it.
@@ -31,10 +31,15 @@ const SPECIAL: [(&str, &str); 7] = [
     ("mask_token", "tokenizer.ggml.mask_token_id"),
 ];
 
-pub(super) fn of(files: &Files) -> Result<Option<Found>, Error> {
+/// Names of templates, where there are several.
+pub(super) const DEFAULT: &str = "default";
+pub(super) const TOOL_USE: &str = "tool_use";
+
+/// The first of these that there is.
+pub(super) fn of(files: &Files, names: &[&str]) -> Result<Option<Found>, Error> {
     match files {
-        Files::Gguf(gguf) => of_gguf(gguf),
-        Files::Folder(folder) => of_folder(folder),
+        Files::Gguf(gguf) => of_gguf(gguf, names),
+        Files::Folder(folder) => of_folder(folder, names),
     }
 }
 
@@ -66,47 +71,63 @@ fn special_of_gguf(gguf: &Gguf) -> Vec<(&'static str, String)> {
     SPECIAL.iter().filter_map(|(name, key)| Some((*name, spelled(key)?))).collect()
 }
 
-fn of_gguf(gguf: &Gguf) -> Result<Option<Found>, Error> {
+/// `tokenizer.chat_template`, or one with its name behind a point.
+fn of_gguf(gguf: &Gguf, names: &[&str]) -> Result<Option<Found>, Error> {
     let metadata = &gguf.directory.metadata;
     let path = gguf.path.clone();
-    let text = match metadata.get("tokenizer.chat_template") {
+    let key = |name: &&str| match *name {
+        DEFAULT => "tokenizer.chat_template".to_owned(),
+        name => format!("tokenizer.chat_template.{name}"),
+    };
+    let found = names.iter().map(key).find_map(|key| Some((metadata.get(&key)?, key)));
+    let text = match found {
         None => return Ok(None),
-        Some(gguf::Value::String(text)) => text.clone(),
-        Some(_) => {
-            let problem = "is no string (tokenizer.chat_template)".to_owned();
-            return Err(Error::ChatTemplate { path, problem });
-        }
+        Some((gguf::Value::String(text), _)) => text.clone(),
+        Some((_, key)) => return Err(Error::ChatTemplate { path, problem: format!("is no string ({key})") }),
     };
     Ok(Some(Found { path, text, special: special_of_gguf(gguf) }))
 }
 
-/// `chat_template.jinja` comes before `chat_template.json`, and that before `tokenizer_config.json`.
-fn of_folder(folder: &Folder) -> Result<Option<Found>, Error> {
+/// `chat_template.jinja` comes before `chat_template.json`, and that before `tokenizer_config.json`. Beside the first,
+/// those with names have files of their own.
+fn of_folder(folder: &Folder, names: &[&str]) -> Result<Option<Found>, Error> {
     let folder = &folder.path;
     let settings = read::object(folder, TOKENIZER_CONFIG)?.unwrap_or_default();
     let special = special_of_settings(&settings);
     let found = |name: &str, text| Ok(Some(Found { path: folder.join(name), text, special }));
-    if let Some(text) = read::text(folder, TEMPLATE_JINJA)? {
-        return found(TEMPLATE_JINJA, text);
+    for name in names {
+        let file = match *name {
+            DEFAULT => TEMPLATE_JINJA.to_owned(),
+            name => format!("{TEMPLATES}/{name}.jinja"),
+        };
+        if let Some(text) = read::text(folder, &file)? {
+            return found(&file, text);
+        }
     }
     let object = read::object(folder, TEMPLATE_JSON)?.unwrap_or_default();
-    if let Some(text) = in_object(folder, TEMPLATE_JSON, &object)? {
+    if let Some(text) = in_object(folder, TEMPLATE_JSON, &object, names)? {
         return found(TEMPLATE_JSON, text);
     }
-    match in_object(folder, TOKENIZER_CONFIG, &settings)? {
+    match in_object(folder, TOKENIZER_CONFIG, &settings, names)? {
         Some(text) => found(TOKENIZER_CONFIG, text),
         None => Ok(None),
     }
 }
 
-/// The template under `chat_template`: a string, or of several with names the one named `default`.
-fn in_object(folder: &Path, file: &str, object: &Map<String, Value>) -> Result<Option<String>, Error> {
+/// The template under `chat_template`: a string, or of several the first of these names.
+fn in_object(
+    folder: &Path,
+    file: &str,
+    object: &Map<String, Value>,
+    names: &[&str],
+) -> Result<Option<String>, Error> {
     let problem = match object.get("chat_template") {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::String(text)) => return Ok(Some(text.clone())),
         Some(Value::Array(named)) => {
-            let default = named.iter().find(|template| template["name"] == "default");
-            if let Some(text) = default.and_then(|template| template["template"].as_str()) {
+            let called = |name: &&str| named.iter().find(|template| template["name"] == *name);
+            let found = names.iter().find_map(called);
+            if let Some(text) = found.and_then(|template| template["template"].as_str()) {
                 return Ok(Some(text.to_owned()));
             }
             "is several (chat_template), and none of them is named \"default\""

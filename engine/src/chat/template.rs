@@ -12,6 +12,7 @@ use minijinja::{
     AutoEscape, Environment, Error, ErrorKind, Output, State, Value, context, escape_formatter, filters,
 };
 
+use super::calls::{self, CallStream, Syntax, Tools};
 use super::{json, tags};
 
 /// A model's chat template.
@@ -22,6 +23,8 @@ pub struct ChatTemplate {
     marks_replies: bool,
     asks_date: bool,
     date: Option<Date>,
+    /// How it writes calls of tools.
+    syntaxes: Vec<&'static Syntax>,
 }
 
 /// What is said, and by which means.
@@ -73,6 +76,7 @@ impl ChatTemplate {
     }
 
     pub(super) fn compiled(text: &str, special: Vec<(&'static str, String)>) -> Result<ChatTemplate, String> {
+        let syntaxes = calls::told(text);
         let (text, marks_replies) = tags::replaced(text);
         let asks_date = text.contains("strftime_now");
         let mut environment = Environment::new();
@@ -88,7 +92,7 @@ impl ChatTemplate {
         environment.add_function("raise_exception", raise);
         environment.add_function(tags::FUNCTION, generation);
         environment.add_template_owned(NAME, text).map_err(|error| sentence(&error))?;
-        Ok(ChatTemplate { environment, special, marks_replies, asks_date, date: None })
+        Ok(ChatTemplate { environment, special, marks_replies, asks_date, date: None, syntaxes })
     }
 
     /// Whether the template says what the assistant's replies are, with `{% generation %}`.
@@ -117,6 +121,32 @@ impl ChatTemplate {
             strtime::format(format, date).map_err(wrong)
         };
         self.environment.add_function("strftime_now", now);
+    }
+
+    /// Whether it is known how the template writes calls of tools.
+    pub fn knows_calls(&self) -> bool {
+        !self.syntaxes.is_empty()
+    }
+
+    /// Names of tokens without a text that calls are made of.
+    pub fn call_tokens(&self) -> Vec<&'static str> {
+        self.syntaxes.iter().flat_map(|syntax| syntax.tokens()).collect()
+    }
+
+    /// Finds the calls of these tools in a reply to a conversation that was rendered as `prompt`.
+    pub fn calls<'a>(&'a self, tools: &'a Tools, prompt: &str) -> CallStream<'a> {
+        CallStream::new(&self.syntaxes, tools, prompt)
+    }
+
+    /// Whether the text of a conversation tells of its tools.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`render`](ChatTemplate::render) with tools.
+    pub fn tells_tools(&self, conversation: &Conversation) -> Result<bool, crate::Error> {
+        let without = self.render(&Conversation { tools: None, ..conversation.clone() }, Then::Reply);
+        let with = self.render(conversation, Then::Reply)?;
+        Ok(without.map_or(true, |without| without != with))
     }
 
     /// The text of a conversation.

@@ -106,7 +106,7 @@ impl Tokenizer {
 
     /// A decoder for tokens that come one by one, and go on from a text: a space in front is one of the text.
     pub fn stream(&self) -> Stream<'_> {
-        Stream { tokenizer: self, pending: vec![] }
+        Stream { tokenizer: self, pending: vec![], spelled: vec![] }
     }
 }
 
@@ -115,12 +115,21 @@ impl Tokenizer {
 pub struct Stream<'a> {
     tokenizer: &'a Tokenizer,
     pending: Vec<u8>,
+    /// Control tokens that are text here.
+    spelled: Vec<u32>,
 }
 
 impl Stream<'_> {
+    /// Takes the control tokens of these names as text.
+    pub fn spell(&mut self, names: &[&str]) {
+        let control = self.tokenizer.vocabulary.control.iter();
+        self.spelled = control.filter(|(_, name)| names.contains(&&***name)).map(|(id, _)| *id).collect();
+    }
+
     /// The text that `id` completes. At most three bytes are held back: the start of a character.
     pub fn push(&mut self, id: u32) -> String {
-        self.pending.extend_from_slice(self.tokenizer.piece(id));
+        let name = self.tokenizer.control(id).filter(|_| self.spelled.contains(&id));
+        self.pending.extend_from_slice(name.map_or_else(|| self.tokenizer.piece(id), str::as_bytes));
         let held = unfinished(&self.pending);
         let rest = self.pending.split_off(self.pending.len() - held);
         let text = String::from_utf8_lossy(&self.pending).into_owned();

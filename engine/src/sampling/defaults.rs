@@ -89,3 +89,52 @@ fn value<T>(
         || Problem::Key { key: key.to_owned(), found: found.to_string(), expected: expected.to_owned() };
     read(found).map(Some).ok_or_else(problem)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(values: Value) -> Result<GenerationConfig, Problem> {
+        of_values(values.as_object().unwrap())
+    }
+
+    /// Each key by itself, and what is sampled by then.
+    #[test]
+    fn each_key_changes_what_it_names() {
+        let base = Sampling::default();
+        let cases = [
+            ("temperature", json!(0.5), Sampling { temperature: 0.5, ..base.clone() }),
+            ("top_k", json!(7), Sampling { top_k: 7, ..base.clone() }),
+            ("top_p", json!(0.25), Sampling { top_p: 0.25, ..base.clone() }),
+            ("min_p", json!(0.125), Sampling { min_p: 0.125, ..base.clone() }),
+            ("typical_p", json!(0.75), Sampling { typical_p: 0.75, ..base.clone() }),
+            ("repetition_penalty", json!(1.5), Sampling { repeat_penalty: 1.5, ..base.clone() }),
+            ("do_sample", json!(false), Sampling { temperature: 0.0, ..base.clone() }),
+            ("do_sample", json!(true), base.clone()),
+            ("top_k", Value::Null, base.clone()),
+        ];
+        for (key, value, wanted) in cases {
+            assert_eq!(read(json!({ key: value })).unwrap().over(base.clone()), wanted, "{key}");
+        }
+    }
+
+    #[test]
+    fn values_of_other_kinds_are_refused() {
+        let cases = [
+            ("do_sample", json!(1), "true or false"),
+            ("temperature", json!("1"), "a number"),
+            ("top_k", json!(-1), "a whole number"),
+            ("top_k", json!(1u64 << 32), "a whole number"),
+            ("top_p", json!([]), "a number"),
+            ("min_p", json!({}), "a number"),
+            ("typical_p", json!(true), "a number"),
+            ("repetition_penalty", json!("a"), "a number"),
+        ];
+        for (key, value, expected) in cases {
+            let problem = read(json!({ key: value.clone() })).unwrap_err().to_string();
+            assert_eq!(problem, format!("key {key:?} is {value}; expected {expected}"));
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use warpwright_driver::{Buffer, Context, Error, Host, Kernel, Pinned, Queue, Stream, View};
 use warpwright_kernels::sample::{
     BINS, MAX_BIASES, RECORD_HEAD, RowsArgs, SampleAdjust, SampleAdjustArgs, SampleGather, SampleGatherArgs,
-    SampleParams, SampleToken, SampleTokenArgs, blocks,
+    SampleParams, SampleToken, SampleTokenArgs, blocks, mask_words,
 };
 use warpwright_kernels::state;
 
@@ -77,7 +77,7 @@ impl Scratch {
             z: floats("sample.z", vocab as usize)?,
             largest: floats("sample.largest", blocks)?,
             histogram: words("sample.histogram", BINS as usize)?,
-            mask: words("sample.mask", vocab.div_ceil(32) as usize)?,
+            mask: words("sample.mask", mask_words(vocab) as usize)?,
             listed: words("sample.listed", 1)?,
             mass: Buffer::zeroed(context, 2 * rows * blocks)?.labelled("sample.mass").view(),
         })
@@ -265,8 +265,9 @@ impl Room {
 
     /// Bytes of the buffers on the device.
     pub(crate) fn bytes(&self) -> u64 {
-        let [vocab, chunks, bins] = [self.vocab, blocks(self.vocab), BINS].map(u64::from);
-        let row = 4 * vocab + vocab.div_ceil(8) + 20 * chunks + 4 * bins + 4;
+        let [vocab, mask, chunks, bins] =
+            [self.vocab, mask_words(self.vocab), blocks(self.vocab), BINS].map(u64::from);
+        let row = 4 * vocab + 4 * mask + 20 * chunks + 4 * bins + 4;
         let sequence = 4 * (SampleParams::WORDS as u64 + 2 * u64::from(MAX_BIASES));
         u64::from(self.capacity) * row + u64::from(self.sequences) * sequence
     }

@@ -71,7 +71,11 @@ impl KernelDef for SampleAdjust {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: SampleAdjustArgs<Dev<'k>>) {
-        rows::with_row(k, self.overlap, &a.of, a.state, |row| Chunk::new(k, &a, row).process());
+        rows::trigger(k, self.overlap);
+        let chunk = Chunk::new(k, &a, Row::load(k, &a.of, a.state));
+        chunk.prepare();
+        chunk.row.wait(k, self.overlap);
+        chunk.row.process(k, || chunk.process());
     }
 
     fn reference(&self, a: SampleAdjustArgs<Cpu<'_>>) {
@@ -134,7 +138,8 @@ impl<'a, 'k> Chunk<'a, 'k> {
         Chunk { k, a, row, first: k.ctaid() * CHUNK, times, bias, histogram: k.shared("bins", BINS) }
     }
 
-    fn process(&self) {
+    /// What is asked of the tokens of the chunk, none of which the kernels before this one change.
+    fn prepare(&self) {
         let k = self.k;
         k.note("what is asked of the tokens of this chunk");
         for i in [0, THREADS] {
@@ -146,6 +151,10 @@ impl<'a, 'k> Chunk<'a, 'k> {
         self.count_latest();
         self.fetch_biases();
         k.barrier();
+    }
+
+    fn process(&self) {
+        let k = self.k;
         k.note("adjust each logit");
         let mut most = k.var(f32::NEG_INFINITY);
         for i in [0, THREADS] {

@@ -10,7 +10,6 @@
 //! does it have a mass: while one token is allowed, no other is chosen. A logit that is not finite stays, so that it is
 //! found.
 
-use super::gather::words;
 use super::rows::{self, Row, RowsArgs};
 use super::{CHUNK, THREADS, blocks};
 use crate::case::{Case, Variant};
@@ -58,18 +57,21 @@ impl KernelDef for AllowTokens {
         let RowsArgs { vocab, count, capacity, sequences, .. } = a.of;
         rows::check(self, &a.of, a.state)?;
         self.length("logits", a.logits, "capacity * vocab", &[capacity, vocab])?;
-        self.length("allowed", a.allowed, "sequences * words", &[sequences, words(vocab)])?;
+        self.length("allowed", a.allowed, "sequences * words", &[sequences, allowed_words(vocab)])?;
         Ok(Grid::plane(blocks(vocab), count))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: AllowTokensArgs<Dev<'k>>) {
-        rows::with_row(k, self.overlap, &a.of, a.state, |row| allow(k, &a, &row));
+        rows::trigger(k, self.overlap);
+        let row = Row::load(k, &a.of, a.state);
+        row.wait(k, self.overlap);
+        row.process(k, || allow(k, &a, &row));
     }
 
     fn reference(&self, a: AllowTokensArgs<Cpu<'_>>) {
         let vocab = a.of.vocab as usize;
         for row in rows::on_cpu(&a.of, a.state) {
-            let allowed = &a.allowed[row.sequence * words(a.of.vocab) as usize..];
+            let allowed = &a.allowed[row.sequence * allowed_words(a.of.vocab) as usize..];
             for (token, logit) in a.logits[row.index * vocab..][..vocab].iter_mut().enumerate() {
                 let bit = allowed[token / 32] >> (token % 32) & 1;
                 if logit.is_finite() {
@@ -78,6 +80,11 @@ impl KernelDef for AllowTokens {
             }
         }
     }
+}
+
+/// Words of a sequence's allowed tokens.
+pub(super) fn allowed_words(vocab: u32) -> u32 {
+    vocab.div_ceil(32)
 }
 
 fn allow<'k>(k: Builder<'k>, a: &AllowTokensArgs<Dev<'k>>, row: &Row<'k>) {

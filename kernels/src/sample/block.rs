@@ -11,12 +11,14 @@ const WARPS: u32 = THREADS / 32;
 /// The sum over the block, known to be the same in every thread. Whole block, and not in a loop: each call has shared
 /// memory of its own.
 pub(super) fn sum<'k>(k: Builder<'k>, v: U64<'k>) -> U64<'k> {
-    sum_at(k, v).ld()
+    let all = k.shared("sum", 1);
+    sum_to(k, v, all);
+    all.ld()
 }
 
-/// The same, in shared memory.
-pub(super) fn sum_at<'k>(k: Builder<'k>, v: U64<'k>) -> Ptr<'k, u64, Shared> {
-    let (totals, all) = (totals(k), k.shared::<u64>("sum", 1));
+/// The same, in `all`.
+pub(super) fn sum_to<'k>(k: Builder<'k>, v: U64<'k>, all: Ptr<'k, u64, Shared>) {
+    let totals = totals(k);
     let v = warp_sum(v);
     k.when(k.lane().eq(0), || totals.at(k.warp()).st(v));
     k.barrier();
@@ -25,7 +27,6 @@ pub(super) fn sum_at<'k>(k: Builder<'k>, v: U64<'k>) -> Ptr<'k, u64, Shared> {
         k.when(k.lane().eq(0), || all.st(v));
     });
     k.barrier();
-    all
 }
 
 /// The largest of the block, known to be the same in every thread. Whole block, and not in a loop.
@@ -35,14 +36,6 @@ pub(super) fn max<'k>(k: Builder<'k>, v: F32<'k>) -> F32<'k> {
     k.when(k.tid().eq(0), || all.st(most));
     k.barrier();
     all.ld()
-}
-
-/// What the first thread reads, known to be the same in every thread. Whole block, and not in a loop.
-pub(super) fn of_first<'k>(k: Builder<'k>, from: Ptr<'k, u32, Fresh>) -> U32<'k> {
-    let read = k.shared::<u32>("read", 1);
-    k.when(k.tid().eq(0), || read.st(from.ld()));
-    k.barrier();
-    read.ld()
 }
 
 /// The sum of this thread's and those before it. Whole block; it overwrites `totals`, of which there is one a warp,
@@ -63,7 +56,13 @@ pub(super) fn totals(k: Builder<'_>) -> Ptr<'_, u64, Shared> {
 }
 
 fn warp_sum(v: U64<'_>) -> U64<'_> {
-    [16, 8, 4, 2, 1].into_iter().fold(v, |v, lanes| v + shuffle(v, |word| word.shfl_bfly(lanes)))
+    lanes_sum(31, v)
+}
+
+/// The sum over the lanes whose numbers differ in no other bits than `bits`. Whole warp.
+pub(super) fn lanes_sum(bits: u32, v: U64<'_>) -> U64<'_> {
+    let steps = [16, 8, 4, 2, 1].into_iter().filter(|step| step & bits != 0);
+    steps.fold(v, |v, lanes| v + shuffle(v, |word| word.shfl_bfly(lanes)))
 }
 
 fn warp_scan<'k>(k: Builder<'k>, v: U64<'k>) -> U64<'k> {

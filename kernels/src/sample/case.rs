@@ -2,7 +2,8 @@
 
 use super::rows::blocks;
 use super::{
-    BINS, MAX_BIASES, RECORD_HEAD, SampleAdjust, SampleGather, SampleParams, gather::words, weight::scale,
+    BINS, MAX_BIASES, RECORD_HEAD, SampleAdjust, SampleGather, SampleParams, allow::allowed_words,
+    mask_words, weight::scale,
 };
 use crate::case::{Case, Random};
 use crate::state::{DONE, LEN, LIMIT, POSITION, PROMPT_LEN, SEQUENCE};
@@ -79,14 +80,22 @@ fn large() -> Vec<RowCase> {
         (Flat, Kind::Plain, SampleParams { typical_p: 0x4000_0000, ..USUAL }),
         (Flat, Kind::Plain, TOP_P),
         (Even, Kind::Plain, SampleParams { top_k: 2000, ..TYPICAL }),
+        (Even, Kind::Plain, SampleParams { top_k: 200, ..USUAL }),
+        (Peaked, Kind::Plain, SampleParams { top_k: 100, top_p: 0, min_gap: f32::NEG_INFINITY, ..USUAL }),
         (Even, Kind::Plain, SampleParams { best: 2, scale: scale(0.5), ..OFF }),
     ]
 }
 
 pub(super) fn stages(seed: u64) -> Vec<Stage> {
-    // One token; a part of a chunk; three chunks, the last of one token.
+    // One token; few, all alike; a part of a chunk; three chunks, the last of one token.
     let one = vec![(Logits::Even, Kind::Plain, USUAL), (Logits::Even, Kind::Plain, OFF)];
-    vec![stage(seed, 1, &one), stage(seed, 300, &small()), stage(seed, 4097, &large())]
+    let alike = [7, 1, 127].map(|top_k| (Logits::Flat, Kind::Plain, SampleParams { top_k, ..TOP_P }));
+    vec![
+        stage(seed, 1, &one),
+        stage(seed, 127, &alike),
+        stage(seed, 300, &small()),
+        stage(seed, 4097, &large()),
+    ]
 }
 
 fn stage(seed: u64, vocab: u32, rows: &[RowCase]) -> Stage {
@@ -121,11 +130,11 @@ fn stage(seed: u64, vocab: u32, rows: &[RowCase]) -> Stage {
         ints(count * BINS + 1),
     ];
     adjust.extend(of.clone());
-    let allow = allow(seed, sequences * words(vocab), &adjust);
+    let allow = allow(seed, sequences * allowed_words(vocab), &adjust);
     let [_, _, tokens, _, z, largest, histogram] = after(&SampleAdjust { overlap: true }, &adjust);
     let mut gather = vec![z.clone(), state.clone(), largest.clone(), histogram.clone()];
     gather.extend([
-        ints(count * words(vocab) + 1),
+        ints(count * mask_words(vocab) + 4),
         ints(count + 1),
         CpuArg::U64(vec![0; 2 * chunks as usize]),
     ]);

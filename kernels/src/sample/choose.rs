@@ -8,14 +8,15 @@
 //! / 2^44)`. The host computes the logarithms.
 
 use super::block::{self, warp_max};
-use super::draw::{Draw, Item};
-use super::gather::{largest, words};
+use super::draw::{Draw, Item, Mask, Start};
+use super::gather::{load_largest, mask_words};
 use super::rows::{self, CpuRow, Row, RowsArgs};
 use super::weight::halves;
 use super::{BINS, MAX_BEST, RECORD_HEAD, SampleParams, THREADS, blocks, reference};
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
 use crate::state::{DONE, LEN, LIMIT, NO_TOKEN, POSITION, PROMPT_LEN, TOKEN};
+use crate::train::philox;
 use ptx_gen::*;
 
 args! {
@@ -77,7 +78,7 @@ impl KernelDef for SampleToken {
         rows::check(self, &a.of, a.state)?;
         self.length("z", a.z, "capacity * vocab", &[capacity, vocab])?;
         self.at_least("largest", a.largest, "count * blocks", &[count, blocks(vocab)])?;
-        self.at_least("mask", a.mask, "count * words", &[count, words(vocab)])?;
+        self.at_least("mask", a.mask, "count * words", &[count, mask_words(vocab)])?;
         self.at_least("listed", a.listed, "count", &[count])?;
         self.at_least("mass", a.mass, "count * 2 * blocks", &[count, 2, blocks(vocab)])?;
         self.at_least("histogram", a.histogram, "count * 1024", &[count, BINS])?;
@@ -91,7 +92,12 @@ impl KernelDef for SampleToken {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: SampleTokenArgs<Dev<'k>>) {
-        rows::with_row(k, self.overlap, &a.of, a.state, |row| Chooser { k, a: &a, row: &row }.run());
+        rows::trigger(k, self.overlap);
+        let row = Row::load(k, &a.of, a.state);
+        let chooser = Chooser { k, a: &a, row: &row, word: k.shared("word", 1) };
+        chooser.draw_word();
+        row.wait(k, self.overlap);
+        row.process(k, || chooser.run());
     }
 
     fn reference(&self, mut a: SampleTokenArgs<Cpu<'_>>) {
@@ -139,21 +145,42 @@ struct Chooser<'a, 'k> {
     k: Builder<'k>,
     a: &'a SampleTokenArgs<Dev<'k>>,
     row: &'a Row<'k>,
+    /// A random word, the first thread's until the block's next barrier.
+    word: Ptr<'k, u32, Shared>,
 }
 
 impl<'k> Chooser<'_, 'k> {
+    fn draw_word(&self) {
+        let (k, zero) = (self.k, self.k.val(0));
+        k.note("a random word");
+        k.when(k.tid().eq(0), || {
+            let [word, ..] = philox::on_device([self.row.position, zero, zero, zero], self.row.params.seed);
+            self.word.st(word);
+        });
+    }
+
     fn run(&self) {
-        let (k, a) = (self.k, self.a);
+        let (k, a, row) = (self.k, self.a, self.row);
         let blocks = (a.of.vocab + (super::CHUNK - 1)) / super::CHUNK;
-        k.note("the largest of all");
-        let most = largest(k, a.largest.row(self.row.index, blocks * 4), blocks);
-        a.histogram.row(self.row.index, 4 * BINS).at(k.tid()).st(0);
+        k.note("what the kernels before have found, all loaded at once");
+        let largest = load_largest(k, a.largest.row(row.index, blocks * 4), blocks);
+        let vectors = (a.of.vocab + 127) / 128;
+        let mask = Mask::load(k, a.mask.row(row.index, vectors * 16), vectors);
+        let (listed, count) = (k.shared::<u32>("entries", 1), k.shared::<u32>("length", 1));
+        k.when(k.tid().eq(0), || {
+            listed.st(a.listed.at(row.index).fresh().ld());
+            count.st(0);
+        });
+        a.histogram.row(row.index, 4 * BINS).at(k.tid()).st(0);
+        // Its barriers are those of the word, of the number listed and of the count, too.
+        let most = block::max(k, largest.get());
         let mut chosen = k.var(NO_TOKEN);
         k.when(most.lt(f32::INFINITY), || {
-            let mut draw = Draw::new(k, a, self.row, most, blocks);
-            let token = draw.token();
+            let mut draw = Draw::new(k, a, row, Start { most, blocks, word: self.word });
+            let token = draw.token(&mask, count, listed.ld());
             chosen.set(token);
-            let row = rows::again(k, &a.of, a.state);
+            // Loaded again, so that registers are free meanwhile.
+            let row = Row::load(k, &a.of, a.state);
             k.when(a.record.gt(0) & row.params.best.gt(0), || self.record(&mut draw, &row, token));
         });
         k.note("the next token; no thread reads the state any more");
@@ -204,7 +231,7 @@ impl<'k> Chooser<'_, 'k> {
     /// Steps the state. One thread.
     fn step(&self, chosen: U32<'k>) {
         let (k, a) = (self.k, self.a);
-        let row = rows::again(k, &a.of, a.state);
+        let row = Row::load(k, &a.of, a.state);
         let state = a.state.row(row.state, 4 * LEN as u32);
         let next = row.position + 1;
         let tokens = a.tokens.row(row.sequence, a.of.max_tokens * 4);

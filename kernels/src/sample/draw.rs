@@ -2,11 +2,11 @@
 
 use super::block;
 use super::choose::SampleTokenArgs;
+use super::few::{self, FEW};
 use super::rows::Row;
 use super::select::{End, Selection};
 use super::weight;
 use super::{CHUNK, ID_BITS, LISTED, SampleParams, THREADS};
-use crate::train::philox;
 use ptx_gen::*;
 
 /// Bits of the key of an order: a number's, and a token's.
@@ -22,8 +22,8 @@ pub(super) struct Items<'k> {
     from: Var<'k, u32>,
     to: Var<'k, u32>,
     /// The list.
-    ids: Ptr<'k, u32, Shared>,
-    values: Ptr<'k, f32, Shared>,
+    pub(super) ids: Ptr<'k, u32, Shared>,
+    pub(super) values: Ptr<'k, f32, Shared>,
 }
 
 /// A token and its logit.
@@ -91,30 +91,66 @@ impl<'k> Items<'k> {
         block::sum(self.k, sum.get())
     }
 
-    /// Makes the list of a mask's tokens, in any order. Whole block.
-    fn list(&mut self, mask: Ptr<'k, u32, Read>, words: U32<'k>, listed: U32<'k>) {
+    /// Makes the list of a mask's tokens, in any order. Whole block; `count` is zero.
+    fn list(&mut self, mask: &Mask<'k>, count: Ptr<'k, u32, Shared>, listed: U32<'k>) {
         let k = self.k;
-        let count = k.shared::<u32>("length", 1);
-        k.when(k.tid().eq(0), || count.st(0));
+        let own = mask.len();
+        k.when(own.gt(0), || {
+            let mut at = k.var(count.atom_add(own));
+            mask.each(k, |token| {
+                self.ids.at(at.get()).st(token);
+                at += 1;
+            });
+        });
         k.barrier();
-        k.for_each(k.tid(), words, THREADS, |i| {
-            let mut bits = k.var(mask.at(i).fresh().ld());
-            k.repeat_with(
-                &mut bits,
-                |bits| bits.get().eq(0),
-                |bits| {
-                    let left = bits.get();
-                    let token = i * 32 + left.brev().clz();
-                    let at = count.atom_add(1);
-                    self.ids.at(at).st(token);
-                    self.values.at(at).st(self.z.at(token).fresh().ld());
-                    bits.set(left & (left - 1));
-                },
-            );
+        k.when(k.tid().lt(listed), || {
+            self.values.at(k.tid()).st(self.z.at(self.ids.at(k.tid()).ld()).fresh().ld());
         });
         k.barrier();
         self.listed.set(1);
         self.to.set(listed);
+    }
+}
+
+/// A thread's words of a row's mask.
+pub(super) struct Mask<'k> {
+    /// Four words a thread, twice.
+    words: [[Var<'k, u32>; 4]; 2],
+}
+
+impl<'k> Mask<'k> {
+    pub(super) fn load(k: Builder<'k>, mask: Ptr<'k, u32, Read>, vectors: U32<'k>) -> Self {
+        let words = [0, THREADS].map(|i| {
+            let (at, mut words) = (k.tid() + i, [0; 4].map(|word| k.var(word)));
+            mask.row(at, 16).fresh().ld4_if(at.lt(vectors), &mut words);
+            words
+        });
+        Mask { words }
+    }
+
+    /// Its tokens.
+    fn len(&self) -> U32<'k> {
+        let words = self.words.iter().flatten().map(|word| word.get().popc());
+        words.reduce(|a, b| a + b).expect("there are eight")
+    }
+
+    /// `body` for each token.
+    fn each(&self, k: Builder<'k>, mut body: impl FnMut(U32<'k>)) {
+        for (half, words) in (0..).zip(&self.words) {
+            for (i, word) in (0..).zip(words) {
+                let first = (k.tid() + half * THREADS) * 128 + i * 32;
+                let mut bits = k.var(word.get());
+                k.repeat_with(
+                    &mut bits,
+                    |bits| bits.get().eq(0),
+                    |bits| {
+                        let left = bits.get();
+                        body(first + left.brev().clz());
+                        bits.set(left & (left - 1));
+                    },
+                );
+            }
+        }
     }
 }
 
@@ -150,10 +186,20 @@ pub(super) struct Draw<'a, 'k> {
     pub(super) items: Items<'k>,
     blocks: U32<'k>,
     selection: Selection<'k>,
-    /// The mass of all tokens at temperature 1.
+    /// The mass of all tokens at temperature 1, where it is needed: [`SampleParams::needs_masses`].
     pub(super) total: Ptr<'k, u64, Shared>,
     /// A random word. In shared memory, as registers are short.
-    word: Ptr<'k, u32, Shared>,
+    pub(super) word: Ptr<'k, u32, Shared>,
+}
+
+/// What a choice begins with.
+pub(super) struct Start<'k> {
+    /// The largest logit.
+    pub(super) most: F32<'k>,
+    /// Chunks of the row.
+    pub(super) blocks: U32<'k>,
+    /// A random word.
+    pub(super) word: Ptr<'k, u32, Shared>,
 }
 
 impl<'a, 'k> Draw<'a, 'k> {
@@ -161,18 +207,14 @@ impl<'a, 'k> Draw<'a, 'k> {
         k: Builder<'k>,
         a: &'a SampleTokenArgs<Dev<'k>>,
         row: &'a Row<'k>,
-        most: F32<'k>,
-        blocks: U32<'k>,
+        Start { most, blocks, word }: Start<'k>,
     ) -> Self {
         let z = a.z.row(row.index, a.of.vocab * 4);
-        let (zero, word) = (k.val(0), k.shared("word", 1));
-        k.when(k.tid().eq(0), || {
-            let [random, ..] = philox::on_device([row.position, zero, zero, zero], row.params.seed);
-            word.st(random);
-        });
-        // Its barriers are those of the word, too.
-        let total = block::sum_at(k, mass_of_chunk(k, a, row, blocks, 0));
         let (items, selection) = (Items::all(k, z, a.of.vocab), Selection::new(k));
+        let total = k.shared("total", 1);
+        k.when(row.params.needs_masses(), || {
+            block::sum_to(k, mass_of_chunk(k, a, row, blocks, 0), total);
+        });
         Draw { k, a, row, most, items, blocks, selection, total, word }
     }
 
@@ -192,15 +234,28 @@ impl<'a, 'k> Draw<'a, 'k> {
         });
     }
 
-    /// The token. Whole block.
-    pub(super) fn token(&mut self) -> U32<'k> {
+    /// The token, where a mask has so many of the first ones. Whole block; `count` is zero.
+    pub(super) fn token(&mut self, mask: &Mask<'k>, count: Ptr<'k, u32, Shared>, listed: U32<'k>) -> U32<'k> {
+        let (k, params) = (self.k, &self.row.params);
+        let mut token = k.var(0);
+        k.when(listed.gt(0), || {
+            k.note("the listed tokens");
+            self.items.list(mask, count, listed);
+        });
+        let few = (listed - 1).lt(FEW) & params.top_k.gt(0) & params.typical_p.eq(0);
+        k.when(few, || token.set(few::choose(self, listed))).otherwise(|| token.set(self.select(listed)));
+        token.get()
+    }
+
+    /// The same among any number of tokens.
+    fn select(&mut self, listed: U32<'k>) -> U32<'k> {
         let k = self.k;
         let zero = k.val(0u64);
         let all = Kept { order: zero, typical: zero, mean: k.val(0.0), most: self.most };
         let (mut order, mut typical) = (k.var(0u64), k.var(0u64));
         let (mut mean, mut most, mut number) = (k.var(0.0), k.var(self.most), k.var(0u64));
         k.when(self.row.params.is_unordered(), || number.set(self.find_chunk())).otherwise(|| {
-            self.take_list();
+            self.widen(listed);
             let kept = self.filter(all);
             order.set(kept.order);
             typical.set(kept.typical);
@@ -224,13 +279,23 @@ impl<'a, 'k> Draw<'a, 'k> {
     /// Calls `body` with the mass at the sequence's temperature, if the item is kept.
     fn when_drawn(&self, kept: Kept<'k>, most: F32<'k>, item: Item<'k>, body: impl FnOnce(U64<'k>)) {
         let near = (item.z - most).ge(self.row.params.min_gap);
-        self.k.when(kept.has(item) & near, || body(weight::on_device(item.z, most, self.row.params.scale)));
+        self.k.when(kept.has(item) & near, || body(self.drawn_mass(item, most)));
+    }
+
+    /// A token's mass at the sequence's temperature.
+    pub(super) fn drawn_mass(&self, item: Item<'k>, most: F32<'k>) -> U64<'k> {
+        weight::on_device(item.z, most, self.row.params.scale)
     }
 
     /// Calls `body` with the mass at temperature 1, if the item is kept.
     fn when_kept(&self, kept: Kept<'k>, item: Item<'k>, body: impl FnOnce(U64<'k>)) {
+        self.k.when(kept.has(item), || body(self.plain_mass(item)));
+    }
+
+    /// A token's mass at temperature 1.
+    pub(super) fn plain_mass(&self, item: Item<'k>) -> U64<'k> {
         let one = SampleParams::OFF.scale.map(|scale| self.k.val(scale));
-        self.k.when(kept.has(item), || body(weight::on_device(item.z, self.most, one)));
+        weight::on_device(item.z, self.most, one)
     }
 
     /// Looks at the chunk alone that has the random share of the mass; gives what is left of the share there.
@@ -255,22 +320,15 @@ impl<'a, 'k> Draw<'a, 'k> {
         rest.ld()
     }
 
-    /// Looks at the listed tokens alone, if they decide.
-    fn take_list(&mut self) {
-        let (k, a, row) = (self.k, self.a, self.row);
-        let listed = block::of_first(k, a.listed.at(row.index).fresh());
-        k.when(listed.gt(0), || {
-            k.note("the listed tokens");
-            let count = (a.of.vocab + 31) / 32;
-            self.items.list(a.mask.row(row.index, count * 4), count, listed);
-            let one = SampleParams::OFF.scale.map(|scale| k.val(scale));
-            k.when(row.params.top_k.eq(0), || {
-                let mass = self.items.sum(|item, sum| *sum += weight::on_device(item.z, self.most, one));
-                let enough = mass.gt(weight::border(self.total.ld(), row.params.top_p));
-                k.when(!enough, || {
-                    self.items.listed.set(0);
-                    self.items.to.set(a.of.vocab);
-                });
+    /// Looks at all tokens if those listed do not decide: if they have less than the share of top-p.
+    fn widen(&mut self, listed: U32<'k>) {
+        let (k, params) = (self.k, &self.row.params);
+        k.when(listed.gt(0) & params.top_k.eq(0), || {
+            let mass = self.items.sum(|item, sum| *sum += self.plain_mass(item));
+            let enough = mass.gt(weight::border(self.total.ld(), params.top_p));
+            k.when(!enough, || {
+                self.items.listed.set(0);
+                self.items.to.set(self.a.of.vocab);
             });
         });
     }
@@ -289,10 +347,11 @@ impl<'a, 'k> Draw<'a, 'k> {
         let kept = self.typical(kept);
         k.when(params.top_p.gt(0), || {
             k.note("top-p");
-            let mut mass = k.var(self.total.ld());
+            let mut mass = k.var(0u64);
             k.when((params.top_k | params.typical_p).gt(0), || {
                 mass.set(self.items.sum(|item, sum| self.when_kept(kept, item, |mass| *sum += mass)));
-            });
+            })
+            .otherwise(|| mass.set(self.total.ld()));
             let number = weight::border(mass.get(), params.top_p);
             let border = self.selection.border(KEY_BITS, End::Apart, number, |add| {
                 self.items.each(|item| self.when_kept(kept, item, |mass| add(item.order(), mass)));

@@ -25,12 +25,12 @@ args! {
         largest: In<f32>,
         /// `[count, 1024]`: how many tokens each bin has. May be longer
         histogram: In<u32>,
-        /// `[count, words]`: a bit for each of the first tokens, 32 tokens a word. May be longer
+        /// `[count, words]`: a bit for each of the first tokens, 32 tokens a word; see [`mask_words`]. May be longer
         mask: Out<u32>,
         /// `[count]`: tokens of the mask; 0 if it is of no use. May be longer
         listed: Out<u32>,
         /// `[count, 2, blocks]`: the masses of the chunks, at temperature 1, and of what min-p keeps at the sequence's
-        /// temperature. May be longer
+        /// temperature. Not written where top-k keeps few and no log-probability is recorded. May be longer
         mass: Out<u64>,
         /// Rows and sequences.
         of: RowsArgs,
@@ -44,9 +44,9 @@ pub struct SampleGather {
     pub overlap: bool,
 }
 
-/// Words of a row of the mask.
-pub(super) fn words(vocab: u32) -> u32 {
-    vocab.div_ceil(32)
+/// Words of a row of the mask: a multiple of four.
+pub fn mask_words(vocab: u32) -> u32 {
+    4 * vocab.div_ceil(128)
 }
 
 impl KernelDef for SampleGather {
@@ -66,14 +66,17 @@ impl KernelDef for SampleGather {
         self.length("z", a.z, "capacity * vocab", &[capacity, vocab])?;
         self.at_least("largest", a.largest, "count * blocks", &[count, blocks(vocab)])?;
         self.at_least("histogram", a.histogram, "count * 1024", &[count, BINS])?;
-        self.at_least("mask", a.mask, "count * words", &[count, words(vocab)])?;
+        self.at_least("mask", a.mask, "count * words", &[count, mask_words(vocab)])?;
         self.at_least("listed", a.listed, "count", &[count])?;
         self.at_least("mass", a.mass, "count * 2 * blocks", &[count, 2, blocks(vocab)])?;
         Ok(Grid::plane(blocks(vocab), count))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: SampleGatherArgs<Dev<'k>>) {
-        rows::with_row(k, self.overlap, &a.of, a.state, |row| gather(k, &a, &row));
+        rows::trigger(k, self.overlap);
+        let row = Row::load(k, &a.of, a.state);
+        row.wait(k, self.overlap);
+        row.process(k, || Chunk::load(k, &a, &row).gather());
     }
 
     fn reference(&self, a: SampleGatherArgs<Cpu<'_>>) {
@@ -88,11 +91,16 @@ impl KernelDef for SampleGather {
             }
             let (first, listed) = upper(&a.histogram[row.index * BINS as usize..][..BINS as usize], &params);
             a.listed[row.index] = listed;
-            let words = words(a.of.vocab) as usize;
-            for (word, z) in a.mask[row.index * words..].iter_mut().zip(z.chunks(32)) {
+            let words = mask_words(a.of.vocab) as usize;
+            let mask = &mut a.mask[row.index * words..][..words];
+            mask.fill(0);
+            for (word, z) in mask.iter_mut().zip(z.chunks(32)) {
                 let bits =
                     z.iter().enumerate().map(|(i, &z)| u32::from(listed > 0 && bin_on_cpu(z) >= first) << i);
                 *word = bits.sum();
+            }
+            if !params.needs_masses() {
+                continue;
             }
             let masses = &mut a.mass[2 * row.index * blocks..][..2 * blocks];
             for (i, z) in z.chunks(CHUNK as usize).enumerate() {
@@ -118,41 +126,109 @@ fn upper(histogram: &[u32], params: &SampleParams) -> (u32, u32) {
     (first as u32, if listed > LISTED { 0 } else { listed })
 }
 
-fn gather<'k>(k: Builder<'k>, a: &SampleGatherArgs<Dev<'k>>, row: &Row<'k>) {
-    k.note("the largest of all");
-    let most = largest(k, a.largest.row(row.index, k.nctaid() * 4), k.nctaid());
-    k.when(most.lt(f32::INFINITY), || {
-        let [first, listed] = upper_on_device(k, a, row);
-        k.note("the masses and the mask of the chunk");
+/// A block's chunk of a row, and what a thread has loaded for it. All is loaded at once, so that the loads wait for each
+/// other's memory and not one after another.
+struct Chunk<'a, 'k> {
+    k: Builder<'k>,
+    a: &'a SampleGatherArgs<Dev<'k>>,
+    row: &'a Row<'k>,
+    /// The largest of one of the chunks.
+    largest: Var<'k, f32>,
+    /// A bin, the uppermost in the first thread, and its tokens.
+    bin: U32<'k>,
+    binned: U32<'k>,
+    /// Two tokens, and their logits.
+    tokens: [U32<'k>; 2],
+    z: [Var<'k, f32>; 2],
+}
+
+impl<'a, 'k> Chunk<'a, 'k> {
+    fn load(k: Builder<'k>, a: &'a SampleGatherArgs<Dev<'k>>, row: &'a Row<'k>) -> Self {
+        k.note("the largest of a chunk, a bin, and two tokens for each thread");
+        let largest = load_largest(k, a.largest.row(row.index, k.nctaid() * 4), k.nctaid());
+        let bin = k.val(BINS - 1) - k.tid();
+        let binned = a.histogram.row(row.index, 4 * BINS).at(bin).fresh().ld();
+        let tokens = [0, THREADS].map(|i| k.ctaid() * CHUNK + k.tid() + i);
+        let z = tokens.map(|token| {
+            let mut z = k.var(f32::NEG_INFINITY);
+            a.z.row(row.index, a.of.vocab * 4).at(token).fresh().ld_if(token.lt(a.of.vocab), &mut z);
+            z
+        });
+        Chunk { k, a, row, largest, bin, binned, tokens, z }
+    }
+
+    fn gather(&self) {
+        let k = self.k;
+        let most = block::max(k, self.largest.get());
+        k.when(most.lt(f32::INFINITY), || {
+            let [first, listed] = self.upper();
+            self.store_mask(first, listed);
+            k.when(k.ctaid().eq(0) & k.tid().eq(0), || self.a.listed.at(self.row.index).st(listed));
+            k.when(self.row.params.needs_masses(), || self.store_masses(most));
+        });
+    }
+
+    fn store_mask(&self, first: U32<'k>, listed: U32<'k>) {
+        let (k, a) = (self.k, self.a);
+        let words = (a.of.vocab + 127) / 128 * 4;
+        let mask = a.mask.row(self.row.index, words * 4);
+        for (token, z) in self.tokens.iter().zip(&self.z) {
+            k.note("a word of the mask for each warp");
+            let first = listed.gt(0) & token.lt(a.of.vocab) & bin(z.get()).ge(first);
+            let (word, bits) = (*token / 32, first.ballot());
+            k.when(k.lane().eq(0) & word.lt(words), || mask.at(word).st(bits));
+        }
+    }
+
+    fn store_masses(&self, most: F32<'k>) {
+        let (k, a) = (self.k, self.a);
+        k.note("the masses of the chunk");
         let mut masses = [k.var(0u64), k.var(0u64)];
-        let z = a.z.row(row.index, a.of.vocab * 4);
-        let mask = a.mask.row(row.index, (a.of.vocab + 31) / 32 * 4);
-        for i in [0, THREADS] {
-            k.note("a token of each thread");
-            let token = k.ctaid() * CHUNK + k.tid() + i;
-            let inside = token.lt(a.of.vocab);
-            let mut z_of = k.var(f32::NEG_INFINITY);
-            z.at(token).fresh().ld_if(inside, &mut z_of);
-            let z = z_of.get();
-            let word = (inside & listed.gt(0) & bin(z).ge(first)).ballot();
-            k.when(k.lane().eq(0) & inside, || mask.at(token / 32).st(word));
-            k.when(inside, || add(k, &mut masses, z, most, &row.params));
+        for (token, z) in self.tokens.iter().zip(&self.z) {
+            k.when(token.lt(a.of.vocab), || add(k, &mut masses, z.get(), most, &self.row.params));
         }
         let masses = masses.map(|mass| block::sum(k, mass.get()));
         k.when(k.tid().eq(0), || {
-            let own = a.mass.row(row.index, k.nctaid() * 16);
+            let own = a.mass.row(self.row.index, k.nctaid() * 16);
             own.at(k.ctaid()).st(masses[0]);
             own.at(k.ctaid() + k.nctaid()).st(masses[1]);
-            k.when(k.ctaid().eq(0), || a.listed.at(row.index).st(listed));
         });
-    });
+    }
+
+    /// [`upper`] in every thread of a block.
+    fn upper(&self) -> [U32<'k>; 2] {
+        let (k, bin, own) = (self.k, self.bin, self.binned);
+        let DeviceParams { top_k, top_p, typical_p, best, .. } = self.row.params;
+        k.note(
+            "the first bin of the mask: the last one up to which there are as many tokens as are asked for",
+        );
+        let counted = (top_k - 1).lt(LISTED);
+        let fitted = top_k.eq(0) & typical_p.eq(0) & top_p.gt(0);
+        let goal = counted.select(top_k.max(best), LISTED + 1);
+        let sum = block::scan(k, block::totals(k), own.cvt()).cvt::<u32>();
+        let found = k.shared::<u32>("upper", 2);
+        let publish = |first: U32<'k>, listed: U32<'k>| {
+            found.st(first);
+            found.at(1).st(listed);
+        };
+        let before = sum - own;
+        let here = sum.ge(goal) & before.lt(goal);
+        k.when(here & fitted, || publish(bin + 1, before)).otherwise(|| {
+            k.when(here, || publish(bin, sum));
+        });
+        k.when(bin.eq(0) & sum.lt(goal), || publish(bin, sum));
+        k.barrier();
+        let [first, listed] = [0, 1].map(|i| found.at(i).ld());
+        let useful = (counted | fitted) & listed.le(LISTED);
+        [first, useful.select(listed, 0)]
+    }
 }
 
-/// The largest of chunks, the same in the whole block.
-pub(super) fn largest<'k>(k: Builder<'k>, chunks: Ptr<'k, f32, Read>, blocks: U32<'k>) -> F32<'k> {
+/// The largest of a chunk in each of the first threads, and negative infinity in the others.
+pub(super) fn load_largest<'k>(k: Builder<'k>, chunks: Ptr<'k, f32, Read>, blocks: U32<'k>) -> Var<'k, f32> {
     let mut most = k.var(f32::NEG_INFINITY);
     chunks.at(k.tid()).fresh().ld_if(k.tid().lt(blocks), &mut most);
-    block::max(k, most.get())
+    most
 }
 
 /// Adds the masses of a token.
@@ -170,33 +246,6 @@ fn add<'k>(
     k.note("its mass with one");
     let kept = (z - most).ge(params.min_gap);
     k.when(kept, || *drawn += weight::on_device(z, most, params.scale));
-}
-
-/// [`upper`] in every thread of a block.
-fn upper_on_device<'k>(k: Builder<'k>, a: &SampleGatherArgs<Dev<'k>>, row: &Row<'k>) -> [U32<'k>; 2] {
-    let DeviceParams { top_k, top_p, typical_p, best, .. } = row.params;
-    k.note("the first bin of the mask: the last one up to which there are as many tokens as are asked for");
-    let counted = (top_k - 1).lt(LISTED);
-    let fitted = top_k.eq(0) & typical_p.eq(0) & top_p.gt(0);
-    let goal = counted.select(top_k.max(best), LISTED + 1);
-    let bin = k.val(BINS - 1) - k.tid();
-    let own = a.histogram.row(row.index, 4 * BINS).at(bin).fresh().ld();
-    let sum = block::scan(k, block::totals(k), own.cvt()).cvt::<u32>();
-    let found = k.shared::<u32>("upper", 2);
-    let publish = |first: U32<'k>, listed: U32<'k>| {
-        found.st(first);
-        found.at(1).st(listed);
-    };
-    let before = sum - own;
-    let here = sum.ge(goal) & before.lt(goal);
-    k.when(here & fitted, || publish(bin + 1, before)).otherwise(|| {
-        k.when(here, || publish(bin, sum));
-    });
-    k.when(bin.eq(0) & sum.lt(goal), || publish(bin, sum));
-    k.barrier();
-    let [first, listed] = [0, 1].map(|i| found.at(i).ld());
-    let useful = (counted | fitted) & listed.le(LISTED);
-    [first, useful.select(listed, 0)]
 }
 
 impl Variant for SampleGather {

@@ -18,7 +18,8 @@
 //! number (`select`). Equal numbers are in the order of the tokens. The draw is such a border, too: in the order of
 //! the tokens, at a random share of the mass.
 //!
-//! *Few tokens.* Most filters keep few of the tokens. A histogram with logarithmic bins says how far down the first
+//! *Few tokens.* Most filters keep few of the tokens. If top-k does, and they are at most 128, each is compared with each
+//! (`few`). A histogram with logarithmic bins says how far down the first
 //! [`LISTED`] tokens or fewer reach that decide; the last kernel, one block for a row, then needs only these. Where
 //! nothing is filtered but by min-p, it needs one chunk of the tokens. Elsewhere it reads all of them several times,
 //! which is right, and slow.
@@ -32,6 +33,7 @@ mod block;
 mod case;
 mod choose;
 mod draw;
+mod few;
 mod gather;
 mod params;
 pub mod reference;
@@ -42,7 +44,7 @@ pub mod weight;
 pub use adjust::{SampleAdjust, SampleAdjustArgs};
 pub use allow::{AllowTokens, AllowTokensArgs};
 pub use choose::{SampleToken, SampleTokenArgs};
-pub use gather::{SampleGather, SampleGatherArgs};
+pub use gather::{SampleGather, SampleGatherArgs, mask_words};
 pub use params::SampleParams;
 pub use rows::{RowsArgs, blocks};
 

@@ -1,5 +1,6 @@
 //! What a sequence is sampled by, as words in device memory.
 
+use super::LISTED;
 use super::weight::scale;
 use ptx_gen::*;
 
@@ -63,6 +64,11 @@ impl SampleParams {
     pub fn share(p: f64) -> u32 {
         let units = (p * 2f64.powi(32)).round();
         if p >= 1.0 { 0 } else { units.clamp(1.0, f64::from(u32::MAX)) as u32 }
+    }
+
+    /// Whether the choice needs the masses of all tokens: not where top-k keeps few, and no log-probability is recorded.
+    pub(crate) fn needs_masses(&self) -> bool {
+        !(1..=LISTED).contains(&self.top_k) || self.best > 0
     }
 
     /// As words, in the order of the fields.
@@ -132,6 +138,11 @@ impl<'k> DeviceParams<'k> {
             biases,
             best,
         }
+    }
+
+    /// [`SampleParams::needs_masses`].
+    pub(crate) fn needs_masses(&self) -> Pred<'k> {
+        (self.top_k - 1).ge(LISTED) | self.best.gt(0)
     }
 
     /// Whether tokens are filtered by nothing but min-p.

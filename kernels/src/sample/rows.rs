@@ -55,40 +55,47 @@ pub(super) struct Row<'k> {
     pub(super) position: U32<'k>,
     pub(super) sequence: U32<'k>,
     pub(super) params: DeviceParams<'k>,
+    /// Whether there is something to do for it. Where there is not, the other fields are of some row, so that loads by
+    /// them are in bounds.
+    active: Pred<'k>,
 }
 
-/// Runs `body` for the row of this block, if there is something to do for it. Waits for the kernels before. Of these none
-/// that writes states still runs when this one starts: they are of earlier steps, or before a full edge.
-pub(super) fn with_row<'k>(
-    k: Builder<'k>,
-    overlap: bool,
-    a: &RowsArgs<Dev<'k>>,
-    state: Ptr<'k, u32, impl Loads>,
-    body: impl FnOnce(Row<'k>),
-) {
+impl<'k> Row<'k> {
+    /// The row of this block. Everything here may be loaded before the wait for the kernels before: of these none that
+    /// writes states still runs when this one starts; they are of earlier steps, or before a full edge.
+    pub(super) fn load(k: Builder<'k>, a: &RowsArgs<Dev<'k>>, state: Ptr<'k, u32, impl Loads>) -> Self {
+        let index = k.ctaid_y();
+        let of = a.rows.at(index).ld();
+        let words = state.row(of, 4 * LEN as u32);
+        let [position, done, sequence] = [(POSITION, 0), (DONE, 1), (SEQUENCE, 0)].map(|(word, without)| {
+            let mut value = k.var(without);
+            words.at(word).ld_if(of.lt(a.states), &mut value);
+            value.get()
+        });
+        let active = done.eq(0) & sequence.lt(a.sequences) & position.lt(a.max_tokens);
+        let [position, sequence] = [position.min(a.max_tokens - 1), sequence.min(a.sequences - 1)];
+        let params = DeviceParams::load(a.params, sequence);
+        Row { index, state: of, position, sequence, params, active }
+    }
+
+    /// Waits for the kernels before, where this one overlaps with them.
+    pub(super) fn wait(&self, k: Builder<'k>, overlap: bool) {
+        if overlap {
+            k.grid_wait();
+        }
+    }
+
+    /// Runs `body` if there is something to do.
+    pub(super) fn process(&self, k: Builder<'k>, body: impl FnOnce()) {
+        k.when(self.active, body);
+    }
+}
+
+/// Lets the next kernel start, where kernels overlap.
+pub(super) fn trigger(k: Builder<'_>, overlap: bool) {
     if overlap {
         k.grid_trigger();
-        k.grid_wait();
     }
-    let index = k.ctaid_y();
-    let of = a.rows.at(index).ld();
-    k.when(of.lt(a.states), || {
-        let words = state.row(of, 4 * LEN as u32);
-        let [position, done, sequence] = [POSITION, DONE, SEQUENCE].map(|i| words.at(i).ld());
-        let placed = sequence.lt(a.sequences) & position.lt(a.max_tokens);
-        k.when(done.eq(0) & placed, || {
-            let params = DeviceParams::load(a.params, sequence);
-            body(Row { index, state: of, position, sequence, params });
-        });
-    });
-}
-
-/// The row of this block once more, for which there is something to do: what is loaded again is not kept meanwhile.
-pub(super) fn again<'k>(k: Builder<'k>, a: &RowsArgs<Dev<'k>>, state: Ptr<'k, u32, ReadWrite>) -> Row<'k> {
-    let index = k.ctaid_y();
-    let of = a.rows.at(index).ld();
-    let [position, sequence] = [POSITION, SEQUENCE].map(|word| state.row(of, 4 * LEN as u32).at(word).ld());
-    Row { index, state: of, position, sequence, params: DeviceParams::load(a.params, sequence) }
 }
 
 /// A row on the CPU: its number, and its state's.

@@ -83,7 +83,8 @@ impl<'a> Unit<'a> {
             if offset + bytes > 32764 {
                 return self.fail(v.at, "the parameters take more than 32764 bytes");
             }
-            let param = Param { name: v.name.into(), offset: offset as u32, size: bytes as u32, align };
+            let (name, ty) = (v.name.into(), type_of(v));
+            let param = Param { name, ty, offset: offset as u32, size: bytes as u32, align };
             self.params.push((param, v.array || v.vector > 1));
             offset += bytes;
         }
@@ -195,6 +196,13 @@ impl<'a> Unit<'a> {
         }
         self.name(self.scope, v.name, v.at, Declared::Local { address, bytes: bytes as u32 });
     }
+}
+
+/// The type of a variable as it is declared.
+fn type_of(v: &Variable<'_>) -> String {
+    let vector = if v.vector > 1 { format!(".v{} ", v.vector) } else { String::new() };
+    let array = v.count.filter(|_| v.array).map_or(String::new(), |count| format!("[{count}]"));
+    format!("{vector}{}{array}", v.ty)
 }
 
 impl<'a> SharedLayout<'a> {

@@ -100,6 +100,8 @@ impl<'a> Unit<'a> {
             self.errors.clear();
             self.code.ops.clear();
             self.code.places.clear();
+            self.code.mentions.clear();
+            self.code.mention_ends.clear();
             let end = ast::Entry { name: "", ..ast::Entry::default() };
             self.end(&end);
         }
@@ -113,6 +115,10 @@ impl<'a> Unit<'a> {
         self.code.ops.iter_mut().for_each(|step| shift(&mut step.op, start));
         self.routine.start = start;
         self.routine.names.sort();
+        let mentioned = code.mentions.len() as u32;
+        self.code.mention_ends.resize(self.code.ops.len(), self.code.mentions.len() as u32);
+        code.mention_ends.extend(self.code.mention_ends.iter().map(|end| end + mentioned));
+        code.mentions.append(&mut self.code.mentions);
         code.ops.append(&mut self.code.ops);
         code.places.append(&mut self.code.places);
         code.uses.append(&mut self.code.uses);

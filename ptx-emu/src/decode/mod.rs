@@ -253,6 +253,7 @@ impl<'a> Unit<'a> {
             found => found,
         }?;
         self.code.ops.push(Instruction { guard, op, watched: false });
+        self.mention(inst);
         if self.multiplies {
             let uses = self.uses(inst);
             self.code.uses.push(uses);
@@ -276,6 +277,22 @@ impl<'a> Unit<'a> {
             Lookup::Unsupported => unsupported(inst.at, name),
             Lookup::Unknown => error(inst.at, format!("`{}` is not an instruction", inst.opcode)),
         }
+    }
+
+    /// Notes the registers that the last instruction names.
+    fn mention(&mut self, inst: &'a ast::Inst<'a>) {
+        let known = self.code.mentions.len() as u32;
+        self.code.mention_ends.resize(self.code.ops.len() - 1, known);
+        let guard = inst.guard.iter().map(|guard| (guard.name, guard.at));
+        let operands = inst.operands.iter().flat_map(ast::Operand::names);
+        for (name, at) in guard.chain(operands) {
+            let Some(register) = self.find_register(name, at) else { continue };
+            let register = (bank(register.ty), register.slot);
+            if !self.code.mentions[known as usize..].contains(&register) {
+                self.code.mentions.push(register);
+            }
+        }
+        self.code.mention_ends.push(self.code.mentions.len() as u32);
     }
 
     /// The 32-bit registers that an instruction reads, and those that it writes.

@@ -144,8 +144,19 @@ pub(crate) fn bank(ty: Type) -> Bank {
 }
 
 /// Special registers that are vectors or change while a warp lives.
-pub(super) const PREDEFINED: &[&str] =
-    &["%tid", "%ntid", "%ctaid", "%nctaid", "%clock", "%clock_hi", "%clock64", "%globaltimer", "%gridid"];
+pub(super) const PREDEFINED: &[&str] = &[
+    "%tid",
+    "%ntid",
+    "%ctaid",
+    "%nctaid",
+    "%clock",
+    "%clock_hi",
+    "%clock64",
+    "%globaltimer",
+    "%globaltimer_lo",
+    "%globaltimer_hi",
+    "%gridid",
+];
 
 /// Special registers of the manual that ptx-emu lacks, by how they begin.
 const LACKING: &[&str] = &[

@@ -383,6 +383,11 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
+    /// A register that no name has.
+    pub(crate) fn temporary(&mut self, bank: Bank) -> u32 {
+        self.unit.fresh(bank)
+    }
+
     /// As [`Decode::row`], giving nothing when the registers do not have the row's sizes.
     pub(crate) fn attempt(&mut self, row: &isa::Row) -> Option<Op> {
         let fits = |d: &mut Self, i: usize, ty: Type| match d.operand(i).kind {

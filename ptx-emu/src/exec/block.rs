@@ -4,7 +4,9 @@
 //! which warp runs next. It may choose any, because nothing orders warps between barriers.
 
 use std::cell::RefCell;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use super::barrier::Barriers;
 use super::cluster::Cluster;
@@ -12,6 +14,7 @@ use super::copy::Copies;
 use super::grid::{Grid, mix};
 use super::lanes;
 use super::mbarrier::Mbarriers;
+use super::observer::Observer;
 use super::regs::{Bank, Undefined};
 use super::shared::Shared;
 use super::store::BulkStores;
@@ -27,6 +30,12 @@ const TURN: u64 = 10_000;
 
 /// Turns in a row that end in a failed wait, after which the block is considered stuck.
 const MOST_FAILED_WAITS: u32 = 1 << 16;
+
+/// Blocks of one thread that may sleep at a time; each has a part of its stack.
+const MOST_ASLEEP: u32 = 256;
+
+/// Rounds of turns between looks at the clock.
+const LOOKS: u64 = 8;
 
 /// How long a host thread backs off while its block waits for blocks of other threads.
 const BACK_OFF: std::time::Duration = std::time::Duration::from_micros(20);
@@ -67,6 +76,10 @@ pub(crate) struct Worker<'g, 'a> {
     pub(crate) stats: Stats,
     /// The record of a traced launch.
     pub(crate) recorder: Option<Box<Recorder>>,
+    /// What is counted and followed, if anything is.
+    pub(crate) observer: Option<Box<Observer>>,
+    /// Blocks that sleep while this one runs on their thread.
+    depth: u32,
     fuel: u64,
 }
 
@@ -105,6 +118,8 @@ impl<'g, 'a> Worker<'g, 'a> {
             cache: vec![0; grid.code.sites as usize],
             stats: Stats::default(),
             recorder: (grid.trace == Trace::On).then(Box::default),
+            observer: Observer::of(grid),
+            depth: 0,
             fuel: 0,
         }
     }
@@ -115,6 +130,13 @@ impl<'g, 'a> Worker<'g, 'a> {
         let find = |base| self.grid.table.reach(base).map(|a| a.info());
         let record = self.recorder.take().map(|r| r.finish(&self.grid.launch.kernel.name, place, find));
         SPARE.with_borrow_mut(|spare| spare.append(&mut self.warps));
+        if let Some(own) = self.observer.take() {
+            let mut all = self.grid.observed.lock().unwrap_or_else(PoisonError::into_inner);
+            match &mut *all {
+                Some(all) => all.add(*own),
+                None => *all = Some(own),
+            }
+        }
         Stats { accesses: record, ..self.stats }
     }
 
@@ -150,6 +172,9 @@ impl<'g, 'a> Worker<'g, 'a> {
             if self.grid.stop.load(Relaxed) {
                 // Another block has found a fault, which is the one to report.
                 return Ok(());
+            }
+            if round % LOOKS == 0 {
+                self.in_time()?;
             }
             self.order(&mut ready, round);
             round += 1;
@@ -196,8 +221,12 @@ impl<'g, 'a> Worker<'g, 'a> {
 
     /// Runs another block to its end while this one sleeps, if one is left; returns whether there was one.
     fn run_another_block(&mut self) -> bool {
+        if self.depth >= MOST_ASLEEP {
+            return false;
+        }
         let Some(turn) = self.grid.take() else { return false };
         let mut other = Worker::new(self.grid);
+        other.depth = self.depth + 1;
         let own = self.recorder.as_mut().map(|recorder| recorder.suspend());
         std::mem::swap(&mut self.recorder, &mut other.recorder);
         self.grid.run_block(&mut other, turn);
@@ -227,7 +256,10 @@ impl<'g, 'a> Worker<'g, 'a> {
         let mut warp = std::mem::take(&mut self.warps[index]);
         let turn = TURN.min(self.fuel + 1);
         let before = warp.executed;
-        let result = self.execute(&mut warp, before + turn);
+        let result = match self.observer.is_some() {
+            true => self.execute::<true>(&mut warp, before + turn),
+            false => self.execute::<false>(&mut warp, before + turn),
+        };
         let used = warp.executed - before;
         let result = result.and_then(|pause| match self.fuel.checked_sub(used) {
             Some(left) => {
@@ -249,6 +281,18 @@ impl<'g, 'a> Worker<'g, 'a> {
         let mut fault = self.fault(warp, warp.now.mask, Class::OutOfFuel, what);
         fault.instead = "look for a loop that never ends, or raise the schedule's fuel";
         fault
+    }
+
+    /// The fault of a launch that has not ended in its time.
+    fn in_time(&self) -> Checked<()> {
+        if self.grid.watch.deadline.is_none_or(|end| Instant::now() < end) {
+            return Ok(());
+        }
+        let Some(warp) = self.warps.iter().find(|w| w.present() != 0) else { return Ok(()) };
+        let what = "the launch has not ended within its time limit; this warp is still running";
+        let mut fault = self.fault(warp, warp.present(), Class::OutOfFuel, what);
+        fault.instead = "look for a loop that waits for what never comes, or raise the limit";
+        Err(fault)
     }
 
     /// No warp is ready. This is fine if all have exited and nothing is left incomplete.
@@ -350,9 +394,7 @@ impl<'g, 'a> Worker<'g, 'a> {
     /// The fault of reading a register before writing it.
     #[cold]
     pub(crate) fn undefined(&self, warp: &Warp, u: Undefined) -> Box<Fault> {
-        let names = &self.grid.code.routines[warp.routine as usize].names;
-        let found = names.binary_search_by_key(&(u.bank, u.slot), |(bank, slot, _)| (*bank, *slot));
-        let name = found.map_or("a temporary", |i| names[i].2.as_str());
+        let name = self.grid.code.name_of(warp.routine, u.bank, u.slot).unwrap_or("a temporary");
         if let Some((pc, lanes)) = warp.lost_at(u.slot, u.lanes).filter(|_| u.bank == Bank::W32) {
             return self.lost_in_shuffle(warp, name, lanes, pc);
         }

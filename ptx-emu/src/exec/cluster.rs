@@ -7,10 +7,10 @@
 
 use super::block::{Checked, Worker};
 use super::clocks::Clock;
-use super::memory::Addresses;
+use super::memory::{Addresses, put};
 use super::warp::Warp;
-use super::{lanes, set_bit};
-use crate::code::Space;
+use super::{WINDOW, lanes, set_bit};
+use crate::code::{Address, RegisterOperand, Space};
 use crate::{Class, Fault};
 
 /// What `mapa` adds to an address for each block, from the first on: above every address of a block's own memory.
@@ -111,8 +111,15 @@ impl Worker<'_, '_> {
     }
 
     /// `mapa`
-    pub(crate) fn map_address(&mut self, w: &mut Warp, mask: u32, d: u32, a: u32, rank: u32) -> Checked<()> {
-        let (addresses, ranks) = (self.words(w, mask, a)?, self.words(w, mask, rank)?);
+    pub(crate) fn map_address(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        d: RegisterOperand,
+        a: RegisterOperand,
+        rank: u32,
+    ) -> Checked<()> {
+        let (addresses, ranks) = (self.take(w, a, mask)?, self.words(w, mask, rank)?);
         let blocks = self.blocks.len() as u32;
         let outside = lanes(mask).filter(|l| ranks[*l] >= blocks).fold(0, set_bit);
         if outside != 0 {
@@ -120,10 +127,27 @@ impl Worker<'_, '_> {
             let what = format!("mapa to block {rank} of a cluster of {blocks}");
             return Err(self.fault(w, outside, Class::OutOfBounds, what));
         }
-        let out: [u32; 32] = std::array::from_fn(|l| {
-            (addresses[l] % PEER as u32).wrapping_add((ranks[l].wrapping_add(1)).wrapping_mul(PEER as u32))
+        // Below the window of generic addresses, or in it.
+        let out = std::array::from_fn(|l| {
+            let window = addresses[l] & !(WINDOW - 1);
+            window + addresses[l] % PEER + u64::from(ranks[l] + 1) * PEER
         });
-        w.regs.set(d, mask, &out);
+        put(w, d, mask, &out);
+        Ok(())
+    }
+
+    /// `getctarank`
+    pub(crate) fn cluster_rank(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        space: Space,
+        a: &Address,
+        d: u32,
+    ) -> Checked<()> {
+        let mut places = [0; 32];
+        self.shared_addresses(w, mask, a, space, &mut places)?;
+        w.regs.set(d, mask, &places.map(|place| self.shared.rank(place)));
         Ok(())
     }
 

@@ -260,13 +260,23 @@ impl<'g> Worker<'g, '_> {
         landed
     }
 
-    /// `cp.async.mbarrier.arrive.noinc`
-    pub(crate) fn copy_arrives(&mut self, w: &Warp, mask: u32, space: Space, a: Address) -> Checked<()> {
+    /// `cp.async.mbarrier.arrive`; `more` without `.noinc`.
+    pub(crate) fn copy_arrives(
+        &mut self,
+        w: &Warp,
+        mask: u32,
+        space: Space,
+        a: Address,
+        more: bool,
+    ) -> Checked<()> {
         let mut addresses = [0; 32];
         self.shared_addresses(w, mask, &a, space, &mut addresses)?;
         self.check_alignment(w, mask, &addresses, 8)?;
         for l in lanes(mask) {
-            self.object(w, l, addresses[l])?;
+            let i = self.object(w, l, addresses[l])?;
+            if more {
+                self.expect_more(w, l, i)?;
+            }
             let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
             let due = due.max(self.copies.last_arrival(w.index * 32 + l as u32));
             let (pc, thread, barrier) = (w.now.pc, w.index * 32 + l as u32, addresses[l] as u32);

@@ -484,7 +484,7 @@ fn write(a: &Allocation, offset: u64, bytes: u32, value: u64) {
 }
 
 /// Replaces the bytes at an offset by a function of them, atomically; gives the old ones.
-fn update(a: &Allocation, offset: u64, bytes: u32, f: impl Fn(u64) -> u64) -> u64 {
+pub(crate) fn update(a: &Allocation, offset: u64, bytes: u32, f: impl Fn(u64) -> u64) -> u64 {
     if bytes == 8 {
         let _held = a.wide.lock().unwrap_or_else(PoisonError::into_inner);
         let old = read(a, offset, 8);

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::block::Worker;
+use super::observer::Observer;
 use crate::allocation::Allocation;
 use crate::code::Code;
 use crate::fault::OtherPlace;
 use crate::launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace};
 use crate::memory::{Memory, Table};
 use crate::memory_error::MemoryError;
+use crate::watch::{Faults, Found, Watch, Watched};
 use crate::{Accesses, Class, Fault};
 
 /// Threads a block may have.
@@ -19,6 +21,8 @@ const MOST_THREADS: u64 = 1024;
 const MOST_SHARED: u64 = 227 << 10;
 /// Blocks a cluster may have, in kernels that ask for more than every device has.
 const MOST_CLUSTER: u64 = 16;
+/// Different faults after which a launch ends that goes on after faults.
+const MOST_FAULTS: usize = 100;
 /// Blocks a grid may have in each dimension.
 const MOST_BLOCKS: [u32; 3] = [0x7fff_ffff, 65535, 65535];
 
@@ -36,16 +40,20 @@ pub(crate) struct Grid<'a> {
     /// Addresses of the module's variables.
     pub(crate) variables: Arc<[u64]>,
     pub(crate) trace: Trace,
+    pub(crate) watch: &'a Watch,
     /// Whether each block has a thread, so that blocks may wait for each other.
     pub(crate) cooperative: bool,
     /// Blocks of a cluster.
     pub(crate) cluster: [u32; 3],
-    /// Set when a block has found a fault: the others stop.
+    /// Set when the launch is to end early: the other blocks stop.
     pub(crate) stop: AtomicBool,
     next: AtomicU64,
     /// Clusters of the grid.
     clusters: u64,
-    first_fault: Mutex<Option<(u64, Box<Fault>)>>,
+    /// The faults, each with the first turn of a block that had it.
+    faults: Mutex<Vec<(u64, Found)>>,
+    /// What workers observed.
+    pub(crate) observed: Mutex<Option<Box<Observer>>>,
     /// The workspace of a cooperative grid, which its barrier uses; else 0.
     pub(crate) workspace: u64,
     /// The device that runs it.
@@ -123,54 +131,90 @@ fn impossible_cluster(launch: &Launch<'_>, cluster: [u32; 3]) -> Option<String> 
         .then(|| format!("a grid of {:?} blocks, which are no whole clusters of {cluster:?}", launch.grid))
 }
 
-/// Runs a launch to its end or to its first fault.
+/// Runs a launch to its end, or as far as faults let it come.
 pub(crate) fn run(
     memory: &Memory,
     launch: &Launch<'_>,
     schedule: &Schedule,
     trace: Trace,
     place: &LaunchSite<'_>,
-) -> Result<Stats, Box<Fault>> {
-    let cluster = place.cluster.or(launch.kernel.cluster).unwrap_or([1; 3]);
-    if let Some(what) = impossible(launch, cluster) {
-        return Err(refuse(launch, schedule, what));
-    }
-    let statics = &launch.kernel.statics;
-    let variables = memory.statics(place.device, statics.id, &statics.variables);
-    let refused = |e: MemoryError| refuse(launch, schedule, e.to_string());
-    let variables = variables.map_err(refused)?;
-    let code = &launch.kernel.code;
-    if code.uses_heap() {
-        memory.need_heap(place.device).map_err(refused)?;
-    }
-    let workspace = match place.cooperative && code.uses_workspace() {
-        true => workspace(memory, place.device).map_err(refused)?,
-        false => 0,
+    watch: &Watch,
+) -> Watched {
+    let grid = match Grid::new(memory, launch, schedule, trace, place, watch) {
+        Ok(grid) => grid,
+        Err(refused) => {
+            return Watched { found: vec![Found { fault: *refused, blocks: 0 }], ..Watched::default() };
+        }
     };
-    let grid = Grid {
-        launch,
-        schedule,
-        code,
-        table: memory.table_of(place),
-        variables,
-        trace: if place.cooperative { Trace::Off } else { trace },
-        cooperative: place.cooperative,
-        cluster,
-        stop: AtomicBool::new(false),
-        next: AtomicU64::new(0),
-        clusters: launch.grid.iter().zip(cluster).map(|(n, c)| u64::from(n / c)).product(),
-        first_fault: Mutex::new(None),
-        workspace,
-        device: place.device,
-        printed: Mutex::default(),
-        conditions: Mutex::default(),
-    };
-    let stats = grid.run();
-    if workspace != 0 {
-        // It was allocated above, and no kernel can free it.
-        let _ = memory.free(workspace);
+    let mut stats = grid.run();
+    if grid.workspace != 0 {
+        // It was allocated for this launch, and no kernel can free it.
+        let _ = memory.free(grid.workspace);
     }
-    grid.finish(stats, place)
+    grid.print(place);
+    stats.conditions = grid.conditions.into_inner().unwrap_or_else(PoisonError::into_inner);
+    grid.table.live().iter().for_each(|a| a.advance());
+    let mut found = grid.faults.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort_by_key(|(turn, _)| *turn);
+    let mut found: Vec<Found> = found.into_iter().map(|(_, found)| found).collect();
+    if watch.faults == Faults::First {
+        found.truncate(1);
+    }
+    if found.is_empty() || watch.faults == Faults::EachBlock {
+        let written = stats.accesses.as_ref().and_then(|a| read_only_written(launch, schedule, a));
+        found.extend(written.map(|fault| Found { fault: *fault, blocks: 1 }));
+    }
+    let observed = grid.observed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let profile = observed.as_ref().filter(|_| watch.profile).map(|observed| observed.profile(grid.code));
+    Watched { stats, found, profile, steps: observed.map(|observed| observed.steps).unwrap_or_default() }
+}
+
+impl<'a> Grid<'a> {
+    fn new(
+        memory: &Memory,
+        launch: &'a Launch<'a>,
+        schedule: &'a Schedule,
+        trace: Trace,
+        place: &LaunchSite<'_>,
+        watch: &'a Watch,
+    ) -> Result<Grid<'a>, Box<Fault>> {
+        let cluster = place.cluster.or(launch.kernel.cluster).unwrap_or([1; 3]);
+        if let Some(what) = impossible(launch, cluster) {
+            return Err(refuse(launch, schedule, what));
+        }
+        let statics = &launch.kernel.statics;
+        let variables = memory.statics(place.device, statics.id, &statics.variables);
+        let refused = |e: MemoryError| refuse(launch, schedule, e.to_string());
+        let variables = variables.map_err(refused)?;
+        let code = &launch.kernel.code;
+        if code.uses_heap() {
+            memory.need_heap(place.device).map_err(refused)?;
+        }
+        let workspace = match place.cooperative && code.uses_workspace() {
+            true => workspace(memory, place.device).map_err(refused)?,
+            false => 0,
+        };
+        Ok(Grid {
+            launch,
+            schedule,
+            code,
+            table: memory.table_of(place),
+            variables,
+            trace: if place.cooperative { Trace::Off } else { trace },
+            watch,
+            cooperative: place.cooperative,
+            cluster,
+            stop: AtomicBool::new(false),
+            next: AtomicU64::new(0),
+            clusters: launch.grid.iter().zip(cluster).map(|(n, c)| u64::from(n / c)).product(),
+            faults: Mutex::default(),
+            observed: Mutex::default(),
+            workspace,
+            device: place.device,
+            printed: Mutex::default(),
+            conditions: Mutex::default(),
+        })
+    }
 }
 
 /// Memory that a driver gives a cooperative grid: its size, and the counter of its barrier.
@@ -198,23 +242,6 @@ fn read_only_written(launch: &Launch<'_>, schedule: &Schedule, accesses: &Access
 }
 
 impl Grid<'_> {
-    /// What the launch gives, when all blocks have ended.
-    fn finish(self, mut stats: Stats, place: &LaunchSite<'_>) -> Result<Stats, Box<Fault>> {
-        self.print(place);
-        stats.conditions = self.conditions.into_inner().unwrap_or_else(PoisonError::into_inner);
-        self.table.live().iter().for_each(|a| a.advance());
-        match self.first_fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            Some((_, fault)) => Err(fault),
-            None => {
-                let accesses = stats.accesses.as_ref();
-                match accesses.and_then(|a| read_only_written(self.launch, self.schedule, a)) {
-                    Some(fault) => Err(fault),
-                    None => Ok(stats),
-                }
-            }
-        }
-    }
-
     /// Keeps what a block prints.
     pub(crate) fn keep_printed(&self, block: [u32; 3], text: String) {
         let [x, y, z] = block.map(u64::from);
@@ -317,11 +344,31 @@ impl Grid<'_> {
     }
 
     fn record(&self, turn: u64, fault: Box<Fault>) {
-        self.stop.store(true, Relaxed);
-        let mut first = self.first_fault.lock().unwrap_or_else(PoisonError::into_inner);
-        if first.as_ref().is_none_or(|(known, _)| turn < *known) {
-            *first = Some((turn, fault));
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = faults.iter().position(|(_, known)| known.fault.is_same(&fault));
+        let one_is_enough = self.watch.faults == Faults::First || self.cooperative;
+        let many = known.is_none() && faults.len() >= MOST_FAULTS;
+        if one_is_enough || many || fault.class == Class::OutOfFuel {
+            self.stop.store(true, Relaxed);
         }
+        match known {
+            Some(known) => {
+                let (first, known) = &mut faults[known];
+                known.blocks += 1;
+                if turn < *first {
+                    (*first, known.fault) = (turn, *fault);
+                }
+            }
+            None if self.may_follow(&faults, &fault) => {}
+            None => faults.push((turn, Found { fault: *fault, blocks: 1 })),
+        }
+    }
+
+    /// Whether a fault may be there only because a block ended early.
+    fn may_follow(&self, known: &[(u64, Found)], fault: &Fault) -> bool {
+        self.watch.faults == Faults::EachBlock
+            && !known.is_empty()
+            && matches!(fault.class, Class::UninitialisedGlobal | Class::OutOfFuel)
     }
 
     /// The index of the first block of the cluster whose turn it is.

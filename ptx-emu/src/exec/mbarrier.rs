@@ -149,7 +149,7 @@ impl Worker<'_, '_> {
                     self.expect(w, l, i, bytes[l].into())
                 })
             }
-            MbarrierOperation::Arrive { state, expect, count } => {
+            MbarrierOperation::Arrive { state, expect, count, drops, completes } => {
                 let expect = expect.map(|slot| self.words(w, mask, slot)).transpose()?;
                 let counts = count.map_or(Ok([1; 32]), |slot| self.words(w, mask, slot))?;
                 let mut states = [0; 32];
@@ -159,6 +159,12 @@ impl Worker<'_, '_> {
                     if let Some(bytes) = &expect {
                         self.expect(w, l, i, bytes[l].into())?;
                     }
+                    if !completes {
+                        self.check_incomplete(w, l, i, counts[l])?;
+                    }
+                    if drops {
+                        self.expect_less(w, l, i, counts[l])?;
+                    }
                     self.arrive_at(w, l, i, counts[l])?;
                 }
                 self.shared.clocks.bump(w.index as usize);
@@ -166,6 +172,41 @@ impl Worker<'_, '_> {
                 Ok(())
             }
         }
+    }
+
+    /// `.noComplete`: the arrival must not be the last of its phase.
+    fn check_incomplete(&self, w: &Warp, lane: usize, i: usize, count: u32) -> Checked<()> {
+        let o = &self.mbarriers.objects[i];
+        if count < o.pending || o.bytes != 0 {
+            return Ok(());
+        }
+        let what = format!("an arrival with .noComplete that completes phase {} of an mbarrier", o.done);
+        Err(self.bad_mbarrier(w, lane, o.address.into(), what, "leave .noComplete out"))
+    }
+
+    /// `mbarrier.arrive_drop`: later phases expect so many arrivals less.
+    fn expect_less(&mut self, w: &Warp, lane: usize, i: usize, count: u32) -> Checked<()> {
+        let o = &mut self.mbarriers.objects[i];
+        if count <= o.count {
+            o.count -= count;
+            return Ok(());
+        }
+        let (address, all) = (o.address, o.count);
+        let what = format!("mbarrier.arrive_drop of {count} arrivals, of {all} that a phase expects");
+        Err(self.bad_mbarrier(w, lane, address.into(), what, "a thread drops out once"))
+    }
+
+    /// `cp.async.mbarrier.arrive`: this phase expects one arrival more, that of the copies.
+    pub(crate) fn expect_more(&mut self, w: &Warp, lane: usize, i: usize) -> Checked<()> {
+        self.check_phase(w, lane, i)?;
+        let o = &mut self.mbarriers.objects[i];
+        o.pending += 1;
+        if u64::from(o.pending) <= MOST_COUNT {
+            return Ok(());
+        }
+        let address = o.address;
+        let what = format!("an mbarrier expects more than {MOST_COUNT} arrivals");
+        Err(self.bad_mbarrier(w, lane, address.into(), what, ""))
     }
 
     /// A word of each lane.

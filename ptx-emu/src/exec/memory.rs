@@ -88,6 +88,7 @@ impl Worker<'_, '_> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &t.address, &mut addresses)?;
         self.place_all(w, mask, t.space, &mut addresses)?;
+        self.observe(w, mask, t.space, &addresses, t.width.bytes * t.regs.len() as u32);
         match t.space {
             Space::Global | Space::Const => self.load_global(w, mask, t, &addresses),
             Space::Shared | Space::Cluster => self.load_shared(w, mask, t, &addresses),
@@ -108,6 +109,7 @@ impl Worker<'_, '_> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &t.address, &mut addresses)?;
         self.place_all(w, mask, t.space, &mut addresses)?;
+        self.observe(w, mask, t.space, &addresses, t.width.bytes * t.regs.len() as u32);
         match t.space {
             Space::Global | Space::Const => self.store_global(w, mask, t, &addresses),
             Space::Shared | Space::Cluster => self.store_shared(w, mask, t, &addresses),
@@ -128,6 +130,7 @@ impl Worker<'_, '_> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &a.address, &mut addresses)?;
         self.place_all(w, mask, a.space, &mut addresses)?;
+        self.observe(w, mask, a.space, &addresses, a.bytes);
         match a.space {
             Space::Shared | Space::Cluster => self.atomic_shared(w, mask, a, &addresses),
             Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {
@@ -140,6 +143,18 @@ impl Worker<'_, '_> {
         }?;
         self.synchronise(w, mask, a.space, (a.order, a.scope), &addresses, Does::Both);
         Ok(())
+    }
+
+    /// Atomics on the elements of a vector of so many bytes.
+    pub(crate) fn atomics(&mut self, w: &mut Warp, mask: u32, bytes: u32, all: &[Atomic]) -> Checked<()> {
+        let mut addresses = [0; 32];
+        self.addresses(w, mask, &all[0].address, &mut addresses)?;
+        self.check_alignment(w, mask, &addresses, bytes)?;
+        if let Some(lane) = lanes(mask).find(|l| resolve(addresses[*l]).0 != Resolved::Global) {
+            let what = "an atomic on a vector that is not in global memory";
+            return Err(self.fault(w, 1 << lane, Class::OutOfBounds, what));
+        }
+        all.iter().try_for_each(|a| self.atomic(w, mask, a))
     }
 
     /// `fence` and `membar`
@@ -219,7 +234,7 @@ impl Worker<'_, '_> {
                 let own = |lane: usize| if these >> lane & 1 != 0 { addresses[lane] } else { first };
                 let mut own: Addresses = std::array::from_fn(|lane| resolve(own(lane)).1);
                 if place == Resolved::Shared {
-                    self.place_all(w, these, Space::Shared, &mut own)?;
+                    self.place_all(w, these, Space::Cluster, &mut own)?;
                 }
                 f(self, w, these, place, &own)?;
             }
@@ -273,7 +288,7 @@ impl Worker<'_, '_> {
         self.check_alignment(w, mask, addresses, whole)?;
         let mut offsets = [0; 32];
         let checked = whole.is_multiple_of(4)
-            && t.space != Space::Cluster
+            && (t.space == Space::Shared || self.blocks.len() == 1)
             && lanes(mask).all(|lane| {
                 let access = Access { thread: w.index * 32 + lane as u32, ..access };
                 let offset = self.shared.read_words(addresses[lane], whole, access);
@@ -445,7 +460,8 @@ impl Worker<'_, '_> {
         if space == Space::Generic {
             out.iter_mut().for_each(|a| *a = a.wrapping_sub(SHARED_WINDOW));
         }
-        let space = if space == Space::Generic { Space::Shared } else { space };
+        // A generic address may be one that `mapa` gave.
+        let space = if space == Space::Generic { Space::Cluster } else { space };
         self.place_all(w, mask, space, out)
     }
 

@@ -13,6 +13,7 @@ mod grid;
 mod matrix;
 mod mbarrier;
 mod memory;
+mod observer;
 mod owners;
 mod parameters;
 mod print;
@@ -24,8 +25,10 @@ mod sync;
 mod system;
 mod tensor;
 mod trace;
+mod video;
 mod warp;
 mod wgmma;
+mod wmma;
 
 pub(crate) use grid::run;
 
@@ -36,7 +39,7 @@ pub(crate) const LOCAL_WINDOW: u64 = 0x2_0000_0000;
 /// First generic address of the parameters.
 pub(crate) const PARAM_WINDOW: u64 = 0x3_0000_0000;
 /// Size of a window.
-pub(crate) const WINDOW: u64 = 0x1000_0000;
+pub(crate) const WINDOW: u64 = 0x2000_0000;
 
 /// The lanes of a mask, lowest first.
 pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {

@@ -168,6 +168,11 @@ values! {
     B16, B16, u32, |r| B16(r as u16), |v| v.0.into();
     B32, B32, u32, B32, |v| v.0;
     B64, B64, u64, B64, |v| v.0;
+    Two<u16>, U16x2, u32, |r| Two(r as u16, (r >> 16) as u16), |v| u32::from(v.0) | u32::from(v.1) << 16;
+    Two<i16>, S16x2, u32, |r| Two(r as i16, (r >> 16) as i16),
+        |v| u32::from(v.0 as u16) | u32::from(v.1 as u16) << 16;
+    Two<f32>, F32x2, u64, |r| Two(f32::from_bits(r as u32), f32::from_bits((r >> 32) as u32)),
+        |v| u64::from(v.0.to_bits()) | u64::from(v.1.to_bits()) << 32;
     Two<f16>, F16x2, u32, |r| Two(f16::from_bits(r as u16), f16::from_bits((r >> 16) as u16)),
         |v| u32::from(v.0.to_bits()) | u32::from(v.1.to_bits()) << 16;
     Two<bf16>, Bf16x2, u32, |r| Two(bf16::from_bits(r as u16), bf16::from_bits((r >> 16) as u16)),
@@ -264,6 +269,50 @@ pub(crate) fn map3<A: Value, B: Value, C: Value, D: Value>(
         std::array::from_fn(|i| f(a[i], b[i], c[i]).to_raw())
     });
     Ok(())
+}
+
+/// [`map1`] of a function that is called for each lane: for instructions that are seldom in inner loops.
+pub(crate) fn each1<A: Value, D: Value>(
+    regs: &mut Regs,
+    mask: u32,
+    s: &Slots,
+    f: fn(A) -> D,
+) -> Result<(), Undefined> {
+    let a = regs.get::<A::Raw>(s.a, mask)?;
+    let out = each(mask, |i| f(A::from_raw(a[i])));
+    regs.set(s.d, mask, &out);
+    Ok(())
+}
+
+/// As [`each1`].
+pub(crate) fn each2<A: Value, B: Value, D: Value>(
+    regs: &mut Regs,
+    mask: u32,
+    s: &Slots,
+    f: fn(A, B) -> D,
+) -> Result<(), Undefined> {
+    let (a, b) = (regs.get::<A::Raw>(s.a, mask)?, regs.get::<B::Raw>(s.b, mask)?);
+    let out = each(mask, |i| f(A::from_raw(a[i]), B::from_raw(b[i])));
+    regs.set(s.d, mask, &out);
+    Ok(())
+}
+
+/// As [`each1`].
+pub(crate) fn each3<A: Value, B: Value, C: Value, D: Value>(
+    regs: &mut Regs,
+    mask: u32,
+    s: &Slots,
+    f: fn(A, B, C) -> D,
+) -> Result<(), Undefined> {
+    let (a, b) = (regs.get::<A::Raw>(s.a, mask)?, regs.get::<B::Raw>(s.b, mask)?);
+    let c = regs.get::<C::Raw>(s.c, mask)?;
+    let out = each(mask, |i| f(A::from_raw(a[i]), B::from_raw(b[i]), C::from_raw(c[i])));
+    regs.set(s.d, mask, &out);
+    Ok(())
+}
+
+fn each<D: Value>(mask: u32, mut f: impl FnMut(usize) -> D) -> [D::Raw; 32] {
+    std::array::from_fn(|lane| if mask >> lane & 1 != 0 { f(lane).to_raw() } else { D::Raw::default() })
 }
 
 /// `d = f(a, b, c)` for whole chunks, where a function of many lanes is faster than many of one.

@@ -1,12 +1,16 @@
 //! The interpreter loop.
 
 use super::block::{Checked, Pause, Worker};
+use super::cluster::PEER;
 use super::mbarrier::WaitOutcome;
 use super::sync::Match;
 use super::warp::Warp;
 use super::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
 use crate::Class;
-use crate::code::{Combine, LoadParam, Op, PredSource, ResolvedGuard, SetP, Space, Test, Window};
+use crate::code::{
+    ClockPart, Combine, LoadParam, Op, PairTest, PredSource, RegisterOperand, ResolvedGuard, SetP, Space,
+    Test, Window,
+};
 use crate::exec::regs::{Regs, Undefined};
 
 /// The lanes of `mask` in which a predicate holds.
@@ -23,8 +27,13 @@ fn guarded(regs: &Regs, guard: ResolvedGuard, mask: u32) -> Result<u32, Undefine
     pred(regs, PredSource::Register { slot: guard.pred, negated: guard.negated }, mask)
 }
 
-fn combine(regs: &Regs, mask: u32, holds: u32, test: &Test) -> Result<u32, Undefined> {
-    let Some((how, source)) = test.with else { return Ok(holds) };
+fn combine(
+    regs: &Regs,
+    mask: u32,
+    holds: u32,
+    with: Option<(Combine, PredSource)>,
+) -> Result<u32, Undefined> {
+    let Some((how, source)) = with else { return Ok(holds) };
     let other = pred(regs, source, mask)?;
     Ok(match how {
         Combine::And => holds & other,
@@ -36,8 +45,8 @@ fn combine(regs: &Regs, mask: u32, holds: u32, test: &Test) -> Result<u32, Undef
 fn set_predicates(regs: &mut Regs, mask: u32, s: &SetP) -> Result<(), Undefined> {
     let t = &s.test;
     let holds = (t.compare)(regs, mask, t.a, t.b)?;
-    let p = combine(regs, mask, holds, t)?;
-    let q = combine(regs, mask, !holds, t)?;
+    let p = combine(regs, mask, holds, t.with)?;
+    let q = combine(regs, mask, !holds, t.with)?;
     if let Some(slot) = s.p {
         regs.set_pred(slot, mask, p);
     }
@@ -49,10 +58,54 @@ fn set_predicates(regs: &mut Regs, mask: u32, s: &SetP) -> Result<(), Undefined>
 
 fn set_values(regs: &mut Regs, mask: u32, t: &Test, d: u32, one: u32) -> Result<(), Undefined> {
     let holds = (t.compare)(regs, mask, t.a, t.b)?;
-    let holds = combine(regs, mask, holds, t)?;
+    let holds = combine(regs, mask, holds, t.with)?;
     let out: [u32; 32] = std::array::from_fn(|i| if holds >> i & 1 != 0 { one } else { 0 });
     regs.set(d, mask, &out);
     Ok(())
+}
+
+/// The lanes in which a comparison of pairs holds, for the low and for the high halves.
+fn compare_pairs(regs: &Regs, mask: u32, t: &PairTest) -> Result<[u32; 2], Undefined> {
+    let (a, b) = (regs.get::<u32>(t.a, mask)?, regs.get::<u32>(t.b, mask)?);
+    let outcome = |a: f32, b: f32| a.partial_cmp(&b).map_or(3, |order| order as i8 + 1);
+    let holds = |half: u32| {
+        let of = |x: u32| (t.wide)((x >> (16 * half)) as u16);
+        (0..32).filter(|i| t.outcomes >> outcome(of(a[*i]), of(b[*i])) & 1 != 0).fold(0, set_bit)
+    };
+    Ok([combine(regs, mask, holds(0), t.with)?, combine(regs, mask, holds(1), t.with)?])
+}
+
+fn set_pair_predicates(
+    regs: &mut Regs,
+    mask: u32,
+    t: &PairTest,
+    to: [Option<u32>; 2],
+) -> Result<(), Undefined> {
+    let holds = compare_pairs(regs, mask, t)?;
+    to.into_iter().zip(holds).for_each(|(to, holds)| {
+        if let Some(slot) = to {
+            regs.set_pred(slot, mask, holds);
+        }
+    });
+    Ok(())
+}
+
+fn set_pair(regs: &mut Regs, mask: u32, t: &PairTest, d: u32, one: u32) -> Result<(), Undefined> {
+    let [low, high] = compare_pairs(regs, mask, t)?;
+    let part = |holds: u32, i: usize, of: u32| if holds >> i & 1 != 0 { one & of } else { 0 };
+    let out: [u32; 32] = std::array::from_fn(|i| part(low, i, 0xffff) | part(high, i, 0xffff_0000));
+    regs.set(d, mask, &out);
+    Ok(())
+}
+
+/// Instructions on parts of registers.
+fn pairs(regs: &mut Regs, mask: u32, op: &Op) -> Option<Result<(), Undefined>> {
+    Some(match op {
+        Op::SetPairP { test, p, q } => set_pair_predicates(regs, mask, test, [*p, *q]),
+        Op::SetPair { test, d, one } => set_pair(regs, mask, test, *d, *one),
+        Op::Video(v) => super::video::run(regs, mask, v),
+        _ => return None,
+    })
 }
 
 fn logic(
@@ -85,14 +138,26 @@ fn window_base(window: Window) -> u64 {
     }
 }
 
-fn is_space(regs: &mut Regs, mask: u32, d: u32, a: u32, space: Space) -> Result<(), Undefined> {
+fn is_space(
+    regs: &mut Regs,
+    mask: u32,
+    d: u32,
+    a: u32,
+    space: Space,
+    constant: impl Fn(u64) -> bool,
+) -> Result<(), Undefined> {
     let a = regs.get::<u64>(a, mask)?;
     let within = |a: u64, base: u64| (base..base + WINDOW).contains(&a);
     let test = |a: u64| match space {
-        Space::Shared => within(a, SHARED_WINDOW),
+        Space::Shared => within(a, SHARED_WINDOW) && a - SHARED_WINDOW < PEER,
+        Space::Cluster => within(a, SHARED_WINDOW),
         Space::Local => within(a, LOCAL_WINDOW),
         Space::Param => within(a, PARAM_WINDOW),
-        _ => ![SHARED_WINDOW, LOCAL_WINDOW, PARAM_WINDOW].iter().any(|window| within(a, *window)),
+        Space::Const => constant(a),
+        Space::Global | Space::Generic => {
+            ![SHARED_WINDOW, LOCAL_WINDOW, PARAM_WINDOW].iter().any(|window| within(a, *window))
+                && !constant(a)
+        }
     };
     let value = lanes(mask).filter(|i| test(a[*i])).fold(0, set_bit);
     regs.set_pred(d, mask, value);
@@ -133,7 +198,7 @@ enum Next {
 
 impl Worker<'_, '_> {
     /// Runs a warp until it waits, ends, or has executed `until` instructions.
-    pub(crate) fn execute(&mut self, w: &mut Warp, until: u64) -> Checked<Pause> {
+    pub(crate) fn execute<const OBSERVED: bool>(&mut self, w: &mut Warp, until: u64) -> Checked<Pause> {
         let ops = &self.grid.code.ops[..];
         loop {
             while w.now.pc == w.now.join && w.now.mask != 0 {
@@ -159,14 +224,22 @@ impl Worker<'_, '_> {
             };
             w.executed += 1;
             w.lane_count += u64::from(mask.count_ones());
+            let before = if OBSERVED { self.before(w, mask) } else { None };
             if mask == 0 {
+                if OBSERVED {
+                    self.after(w, before);
+                }
                 w.now.pc += 1;
                 continue;
             }
             if step.watched {
                 self.check_products(w)?;
             }
-            match self.operation(w, mask, &step.op)? {
+            let next = self.operation(w, mask, &step.op);
+            if OBSERVED {
+                self.after(w, before);
+            }
+            match next? {
                 Next::Following => w.now.pc += 1,
                 Next::Frame => {}
                 Next::Pause(pause) => return Ok(pause),
@@ -257,6 +330,7 @@ impl Worker<'_, '_> {
     fn rare(&mut self, w: &mut Warp, mask: u32, op: &Op) -> Checked<Result<(), Undefined>> {
         match op {
             Op::Atomic(a) => self.atomic(w, mask, a)?,
+            Op::Atomics(v) => self.atomics(w, mask, v.0, &v.1)?,
             Op::Shuffle(s) => self.shuffle(w, mask, s)?,
             Op::Vote { mode, d, pred, mask: named } => self.vote(w, mask, *mode, *d, *pred, *named)?,
             Op::Match { all, d, p, a, wide, mask: named } => {
@@ -274,7 +348,7 @@ impl Worker<'_, '_> {
             Op::Copy(c) => self.copy(w, mask, c)?,
             Op::CopyCommit => self.copies.commit(w.index, mask),
             Op::CopyWait { keep } => self.copy_wait(w, mask, *keep),
-            Op::CopyArrives(a) => self.copy_arrives(w, mask, a.0, a.1)?,
+            Op::CopyArrives(a) => self.copy_arrives(w, mask, a.0, a.1, a.2)?,
             Op::LoadMatrix(m) => self.load_matrix(w, mask, m)?,
             Op::ProxyFence { mbarriers } => self.proxy_fence(w, *mbarriers),
             Op::GridWait => self.grid_wait(w),
@@ -284,12 +358,16 @@ impl Worker<'_, '_> {
                 let base = window_base(*space);
                 return Ok(window(&mut w.regs, mask, *d, *a, if *to { base.wrapping_neg() } else { base }));
             }
-            Op::IsSpace { d, a, space } => return Ok(is_space(&mut w.regs, mask, *d, *a, *space)),
-            Op::Clock { d, wide } => {
+            Op::IsSpace { d, a, space } => {
+                let constant = |a: u64| self.grid.table.find(a).is_some_and(|a| a.constant);
+                return Ok(is_space(&mut w.regs, mask, *d, *a, *space, constant));
+            }
+            Op::Clock { d, part } => {
                 let now = self.stats.warp_instructions + w.executed;
-                match wide {
-                    true => w.regs.set(*d, mask, &[now; 32]),
-                    false => w.regs.set(*d, mask, &[now as u32; 32]),
+                match part {
+                    ClockPart::Whole => w.regs.set(*d, mask, &[now; 32]),
+                    ClockPart::Low => w.regs.set(*d, mask, &[now as u32; 32]),
+                    ClockPart::High => w.regs.set(*d, mask, &[(now >> 32) as u32; 32]),
                 }
             }
             Op::Trap => {
@@ -297,7 +375,10 @@ impl Worker<'_, '_> {
                 fault.instead = "the kernel itself says that something is wrong";
                 return Err(fault);
             }
-            op => self.beside(w, mask, op)?,
+            op => match pairs(&mut w.regs, mask, op) {
+                Some(done) => return Ok(done),
+                None => self.beside(w, mask, op)?,
+            },
         }
         Ok(Ok(()))
     }
@@ -324,8 +405,16 @@ impl Worker<'_, '_> {
                 Ok(())
             }
             Op::StackRestore { a } => self.stack_restore(w, mask, *a),
-            Op::MapAddress { d, a, rank } => self.map_address(w, mask, *d, *a, *rank),
+            Op::MapAddress { d, a, rank, wide } => {
+                let bits = if *wide { 64 } else { 32 };
+                let operand = |slot| RegisterOperand { slot, bits };
+                self.map_address(w, mask, operand(*d), operand(*a), *rank)
+            }
             Op::ClusterArrive { releases } => self.cluster_arrive(w, mask, *releases),
+            Op::Product(p) => self.multiply_fragments(w, mask, p),
+            Op::LoadFragment(m) => self.load_fragment(w, mask, m),
+            Op::StoreFragment(m) => self.store_fragment(w, mask, m),
+            Op::ClusterRank(c) => self.cluster_rank(w, mask, c.0, &c.1, c.2),
             Op::StoreMatrix(m) => self.store_matrix(w, mask, m),
             Op::MoveMatrix { d, a } => self.move_matrix(w, mask, *d, *a),
             _ => Ok(()),

@@ -5,12 +5,13 @@
 //! and what was read must then still be what was there when the copy was asked for.
 
 use super::block::{Checked, Worker};
+use super::global::update;
 use super::lanes;
 use super::shared::{Access, LastAccess, Proxy};
 use super::tensor::{TensorBox, swizzled};
 use super::warp::Warp;
 use crate::accesses::MemoryOperation;
-use crate::async_code::{BulkStore, TensorCopy};
+use crate::async_code::{BulkStore, Reduction, TensorCopy};
 use crate::code::Space;
 use crate::{Class, Fault};
 
@@ -18,6 +19,8 @@ use crate::{Class, Fault};
 #[derive(Debug)]
 enum Target {
     Bytes(u64),
+    /// Elements that are combined with those that are there.
+    Elements(u64, Reduction),
     Box(TensorBox),
 }
 
@@ -83,8 +86,17 @@ impl Worker<'_, '_> {
         self.check_alignment(w, mask, &from, 16)?;
         for l in lanes(mask) {
             self.check_size(w, l, bytes[l])?;
-            self.check_written(w, l, to[l], bytes[l])?;
-            self.issue_store(w, l, from[l], bytes[l], Target::Bytes(to[l]))?;
+            let target = match b.reduction {
+                None => {
+                    self.check_written(w, l, to[l], bytes[l])?;
+                    Target::Bytes(to[l])
+                }
+                Some(reduction) => {
+                    self.check_reduced(w, l, to[l], bytes[l])?;
+                    Target::Elements(to[l], reduction)
+                }
+            };
+            self.issue_store(w, l, from[l], bytes[l], target)?;
         }
         Ok(())
     }
@@ -113,6 +125,16 @@ impl Worker<'_, '_> {
             return Err(self.fault(w, 1 << lane, Class::ReadOnlySpace, "a .const variable is written"));
         }
         self.record_range(w, lane, MemoryOperation::Write, to, bytes)
+    }
+
+    /// Checks and records what a reduction changes.
+    fn check_reduced(&mut self, w: &Warp, lane: usize, to: u64, bytes: u32) -> Checked<()> {
+        let a = self.lane_allocation(w, lane, to, bytes)?;
+        self.check_lane(w, lane, a, to, bytes)?;
+        if a.constant {
+            return Err(self.fault(w, 1 << lane, Class::ReadOnlySpace, "a .const variable is written"));
+        }
+        self.record_range(w, lane, MemoryOperation::Atomic, to, bytes)
     }
 
     /// Checks that memory that a tensor copy wrote was swizzled alike.
@@ -256,6 +278,13 @@ impl Worker<'_, '_> {
         let (from, units) = (u64::from(store.from), (0..u64::from(store.bytes)).step_by(16));
         match &store.target {
             Target::Bytes(to) => units.for_each(|at| write(to + at, &unit(from + at))),
+            Target::Elements(to, reduction) => {
+                let Some(a) = self.grid.table.find(*to) else { return };
+                for at in (0..u64::from(store.bytes)).step_by(reduction.bytes as usize) {
+                    let copied = self.shared.read(offset(from + at), reduction.bytes);
+                    update(a, to + at - a.base, reduction.bytes, |old| (reduction.f)(old, copied, 0));
+                }
+            }
             Target::Box(boxed) => {
                 let map = &boxed.map;
                 let plain: Vec<u8> = units.flat_map(|at| unit(swizzled(from + at, map.swizzle))).collect();

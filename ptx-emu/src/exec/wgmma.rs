@@ -18,6 +18,7 @@ use super::tensor::swizzled;
 use super::warp::Warp;
 use crate::async_code::{LeftMatrix, Wgmma};
 use crate::code::{Element, Op};
+use crate::isa::number::small_float;
 use crate::launch::Order;
 use crate::{Class, Fault};
 
@@ -159,23 +160,6 @@ fn float(element: Element, bits: u32) -> f32 {
         Element::S8 => f32::from(bits as u8 as i8),
         Element::U8 => f32::from(bits as u8),
     }
-}
-
-/// An 8-bit float with so many bits of exponent: with 4, there are no infinities and one NaN.
-fn small_float(bits: u32, exponent_bits: u32) -> f32 {
-    let fraction_bits = 7 - exponent_bits;
-    let (exponent, fraction) =
-        (bits >> fraction_bits & ((1 << exponent_bits) - 1), bits & ((1 << fraction_bits) - 1));
-    let bias = (1 << (exponent_bits - 1)) - 1;
-    let scale = |e: i32| 2f32.powi(e - fraction_bits as i32);
-    let magnitude = match (exponent_bits, exponent, fraction) {
-        (4, 15, 7) => f32::NAN,
-        (5, 31, 0) => f32::INFINITY,
-        (5, 31, _) => f32::NAN,
-        (_, 0, _) => fraction as f32 * scale(1 - bias),
-        _ => (fraction | 1 << fraction_bits) as f32 * scale(exponent as i32 - bias),
-    };
-    if bits & 0x80 != 0 { -magnitude } else { magnitude }
 }
 
 impl<'g> Worker<'g, '_> {

@@ -1,8 +1,9 @@
 //! `atom` and `red` (manual, "Parallel Synchronization and Communication Instructions").
 
-use half::f16;
+use half::{bf16, f16};
 
-use super::number::{Half, canon, ftz, max64, min64};
+use super::halves;
+use super::number::{canon, ftz, max64, min64};
 use super::{Decoder, memory};
 use crate::code::{Atomic, MemoryOrder, Op, RegisterOperand, Scope, Space};
 use crate::decode::Decode;
@@ -21,10 +22,12 @@ const OPERATIONS: &[(&str, &[Type], Update)] = &[
     (".add", &[Type::U64], |m, b, _| m.wrapping_add(b)),
     (".add", &[Type::F32], |m, b, _| f32s(m, b, |m, b| ftz(canon(ftz(m) + ftz(b))))),
     (".add", &[Type::F64], |m, b, _| (f64::from_bits(m) + f64::from_bits(b)).to_bits()),
-    (".add.noftz", &[Type::F16], |m, b, _| add16(m as u32, b as u32).into()),
-    (".add.noftz", &[Type::F16x2], |m, b, _| {
-        u64::from(add16(m as u32, b as u32)) | u64::from(add16(m as u32 >> 16, b as u32 >> 16)) << 16
-    }),
+    (".add.noftz", &[Type::F16, Type::F16x2], |m, b, _| f16s(m, b, halves::add)),
+    (".min.noftz", &[Type::F16, Type::F16x2], |m, b, _| f16s(m, b, halves::min)),
+    (".max.noftz", &[Type::F16, Type::F16x2], |m, b, _| f16s(m, b, halves::max)),
+    (".add.noftz", &[Type::Bf16, Type::Bf16x2], |m, b, _| bf16s(m, b, halves::add)),
+    (".min.noftz", &[Type::Bf16, Type::Bf16x2], |m, b, _| bf16s(m, b, halves::min)),
+    (".max.noftz", &[Type::Bf16, Type::Bf16x2], |m, b, _| bf16s(m, b, halves::max)),
     (".inc", &[Type::U32], |m, b, _| if m >= b { 0 } else { m + 1 }),
     (".dec", &[Type::U32], |m, b, _| if m == 0 || m > b { b } else { m - 1 }),
     (".min", &[Type::U32, Type::U64], |m, b, _| m.min(b)),
@@ -57,15 +60,17 @@ fn f32s(a: u64, b: u64, f: impl Fn(f32, f32) -> f32) -> u64 {
     f(f32::from_bits(a as u32), f32::from_bits(b as u32)).to_bits().into()
 }
 
-fn add16(a: u32, b: u32) -> u16 {
-    let wide = |x: u32| f64::from(f16::from_bits(x as u16).wide());
-    f16::round(wide(a) + wide(b)).to_bits()
+/// Two halves, of which a scalar is the lower one: what the upper one becomes is not stored then.
+fn f16s(m: u64, b: u64, f: fn(f16, f16) -> f16) -> u64 {
+    pairs(m, b, |m, b| f(f16::from_bits(m), f16::from_bits(b)).to_bits())
 }
 
-/// The operations by their suffix alone.
-fn names() -> Vec<(&'static str, &'static str)> {
-    let first = |name: &'static str| name.split_at(name[1..].find('.').map_or(name.len(), |i| i + 1)).0;
-    OPERATIONS.iter().map(|(name, ..)| (first(name), first(name))).collect()
+fn bf16s(m: u64, b: u64, f: fn(bf16, bf16) -> bf16) -> u64 {
+    pairs(m, b, |m, b| f(bf16::from_bits(m), bf16::from_bits(b)).to_bits())
+}
+
+fn pairs(m: u64, b: u64, f: impl Fn(u16, u16) -> u16) -> u64 {
+    u64::from(f(m as u16, b as u16)) | u64::from(f((m >> 16) as u16, (b >> 16) as u16)) << 16
 }
 
 fn atom(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -76,50 +81,163 @@ fn red(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     decode(d, 0)
 }
 
-/// `{.sem}{.scope}{.space}.op{.level::cache_hint}.type`, the address being operand `at`.
-fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
-    let orders = &ORDERS[..if at == 0 { 2 } else { 4 }];
-    let order = d.choose(orders).unwrap_or(MemoryOrder::Relaxed);
-    let scope = d.choose(memory::SCOPES).unwrap_or(Scope::Device);
-    let space = d.choose(memory::SPACES).unwrap_or(Space::Generic);
-    if matches!(space, Space::Const | Space::Local) {
-        return d.error(format!("`{}`: atomics act on .global and .shared", d.name()));
+/// What the suffixes say; those before the type stand in any order.
+struct Suffixes {
+    order: MemoryOrder,
+    scope: Scope,
+    space: Space,
+    op: String,
+    cache_hint: bool,
+    count: usize,
+    ty: Type,
+}
+
+/// `{.sem}{.scope}{.space}.op{.noftz}{.level::cache_hint}{.vec}.type`
+fn suffixes(d: &mut Decode<'_, '_>, orders: &[(&str, MemoryOrder)]) -> Parsed<Suffixes> {
+    let (mut order, mut scope, mut space, mut op) = (None, None, None, None);
+    let (mut no_flush, mut cache_hint, mut count, mut early) = (None, None, None, None);
+    let operations: Vec<(&str, &str)> = OPERATIONS
+        .iter()
+        .map(|(name, ..)| (*name, *name))
+        .filter(|(name, _)| !name.ends_with("noftz"))
+        .collect();
+    let types = OPERATIONS.iter().flat_map(|(_, types, _)| types.iter().map(|ty| (ty.name(), *ty)));
+    let types: Vec<(&str, Type)> = types.collect();
+    while take(d, &mut order, orders)
+        || take(d, &mut scope, memory::SCOPES)
+        || take(d, &mut space, memory::SPACES)
+        || take(d, &mut op, &operations)
+        || take(d, &mut count, &[(".v2", 2), (".v4", 4), (".v8", 8)])
+        || take(d, &mut no_flush, &[(".noftz", ())])
+        || take(d, &mut cache_hint, &[(".L2::cache_hint", ())])
+        || op.is_none() && take(d, &mut early, &types)
+    {}
+    let Some(op) = op else { return d.error(format!("`{}` lacks an operation such as .add", d.name())) };
+    let op = if no_flush.is_some() { format!("{op}.noftz") } else { op.to_string() };
+    let types: Vec<Type> = of(&op).flat_map(|(_, types, _)| types.iter().copied()).collect();
+    Ok(Suffixes {
+        order: order.unwrap_or(MemoryOrder::Relaxed),
+        scope: scope.unwrap_or(Scope::Device),
+        space: space.unwrap_or(Space::Generic),
+        op,
+        cache_hint: cache_hint.is_some(),
+        count: count.unwrap_or(1),
+        ty: match early {
+            Some(ty) if !types.contains(&ty) => {
+                return d.error(format!("`{}`: {ty} does not go with it", d.name()));
+            }
+            Some(ty) => ty,
+            None => d.ty(&types)?,
+        },
+    })
+}
+
+/// Consumes the next suffix when it is one of `choices` and the first of them.
+fn take<T: Copy>(d: &mut Decode<'_, '_>, kept: &mut Option<T>, choices: &[(&str, T)]) -> bool {
+    if kept.is_none() {
+        *kept = d.choose(choices);
+        return kept.is_some();
     }
-    let Some(op) = d.choose(&names()) else {
-        return d.error(format!("`{}` lacks an operation such as .add", d.name()));
+    false
+}
+
+/// The rows of an operation.
+fn of(op: &str) -> impl Iterator<Item = &'static (&'static str, &'static [Type], Update)> {
+    OPERATIONS.iter().filter(move |(name, ..)| *name == op)
+}
+
+/// `.op{.noftz}.type` of a bulk reduction, to whose elements of global memory nothing flushes but `.add.f32`.
+pub(super) fn reduction(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
+    const OPS: &[&str] = &[".add", ".inc", ".dec", ".min", ".max", ".and", ".or", ".xor"];
+    let op = d.require(&OPS.iter().map(|op| (*op, *op)).collect::<Vec<_>>())?;
+    let name = if d.eat(".noftz") { format!("{op}.noftz") } else { op.to_string() };
+    // Minima and maxima of halves, which do not flush, have no suffix that says so.
+    let scalars = |(_, types, f): &(&str, &'static [Type], Update)| {
+        types.iter().map(|ty| (*ty, *f)).collect::<Vec<_>>()
     };
-    let mut op = op.to_string();
-    if d.eat(".noftz") {
-        op += ".noftz";
+    let halves = if matches!(op, ".min" | ".max") { format!("{op}.noftz") } else { String::new() };
+    let rows: Vec<(Type, Update)> = of(&name).chain(of(&halves)).flat_map(scalars).collect();
+    let rows: Vec<_> = rows.into_iter().filter(|(ty, _)| !matches!(ty, Type::F16x2 | Type::Bf16x2)).collect();
+    let ty = d.ty(&rows.iter().map(|(ty, _)| *ty).collect::<Vec<_>>())?;
+    match rows.into_iter().find(|(of, _)| *of == ty) {
+        Some(row) => Ok(row),
+        None => d.error(format!("`{}` has no such type", d.name())),
     }
-    let of_op: Vec<_> = OPERATIONS.iter().filter(|(name, ..)| *name == op).collect();
-    let types: Vec<Type> = of_op.iter().flat_map(|(_, types, _)| types.iter().copied()).collect();
-    let ty = d.ty(&types)?;
-    let Some((.., f)) = of_op.into_iter().find(|(_, types, _)| types.contains(&ty)) else {
+}
+
+/// The form that a scalar or vector type has; why it has none.
+fn illegal(s: &Suffixes) -> Option<&'static str> {
+    let halves = s.ty.bits() == 16 && s.op != ".cas" || matches!(s.ty, Type::F16x2 | Type::Bf16x2);
+    let bytes = s.count as u32 * s.ty.bytes();
+    let vector = s.count > 1;
+    let wrong = [
+        (matches!(s.space, Space::Const | Space::Local), "atomics act on .global and .shared"),
+        (vector && !matches!(s.space, Space::Global | Space::Generic), "atomics on vectors act on .global"),
+        (vector && !(halves || s.ty == Type::F32 && s.op == ".add"), "there are no vectors of this type"),
+        (bytes > 16, "a vector has at most 16 bytes"),
+        (halves && !vector && s.op != ".add.noftz", "halves alone are added only"),
+    ];
+    wrong.iter().find(|(wrong, _)| *wrong).map(|(_, why)| *why)
+}
+
+/// The address is operand `at`.
+fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
+    let s = suffixes(d, &ORDERS[..if at == 0 { 2 } else { 4 }])?;
+    if let Some(wrong) = illegal(&s) {
+        return d.error(format!("`{}`: {wrong}", d.name()));
+    }
+    let Some((.., f)) = of(&s.op).find(|(_, types, _)| types.contains(&s.ty)) else {
         return d.error(format!("`{}` has no such type", d.name()));
     };
-    let in_shared = (op.as_str(), ty, space) == (".add", Type::F32, Space::Shared);
+    let in_shared = (s.op.as_str(), s.ty, s.space) == (".add", Type::F32, Space::Shared);
     let f = if in_shared { ADD_SHARED } else { *f };
-    let sources = if op == ".cas" { 2 } else { 1 };
-    d.operands(at + 1 + sources, at + 1 + sources)?;
+    let sources = if s.op == ".cas" { 2 } else { 1 };
+    let n = at + 1 + sources;
+    d.operands(n + usize::from(s.cache_hint), n + usize::from(s.cache_hint))?;
+    if s.cache_hint {
+        d.src(n, Type::B64)?;
+    }
+    let mut atomics = vec![];
+    for i in 0..s.count {
+        atomics.push(one(d, &s, f, (at, i, sources == 2))?);
+    }
+    let mixed =
+        |(i, a): (usize, &Atomic)| a.d.is_some_and(|d| atomics[i + 1..].iter().any(|b| b.b.slot == d.slot));
+    if atomics.iter().enumerate().any(mixed) {
+        return d.error("unsupported in ptx-emu: an element of d that is a later element of b");
+    }
+    match atomics.pop() {
+        Some(atomic) if atomics.is_empty() => Ok(Op::Atomic(Box::new(atomic))),
+        last => {
+            atomics.extend(last);
+            Ok(Op::Atomics(Box::new((s.count as u32 * s.ty.bytes(), atomics))))
+        }
+    }
+}
+
+/// The atomic of element `i`.
+fn one(
+    d: &mut Decode<'_, '_>,
+    s: &Suffixes,
+    f: Update,
+    (at, i, two): (usize, usize, bool),
+) -> Parsed<Atomic> {
+    let element = |d: &Decode<'_, '_>, operand: usize| match d.elements(operand).len() == s.count {
+        true => Ok(()),
+        false => d.error(format!("`{}` needs vectors of {} elements", d.name(), s.count)),
+    };
+    element(d, at + 1)?;
     let old = match (at, matches!(d.operand(0).kind, OperandKind::Sink)) {
-        (1, false) => Some(RegisterOperand { slot: d.dst(0, ty)?, bits: ty.bits() }),
+        (1, false) => {
+            element(d, 0)?;
+            Some(RegisterOperand { slot: d.element_dst(&d.elements(0)[i], s.ty)?, bits: s.ty.bits() })
+        }
         _ => None,
     };
-    let address = d.address(at, space == Space::Shared)?;
-    let b = d.word(at + 1, ty)?;
-    let c = if sources == 2 { Some(d.word(at + 2, ty)?) } else { None };
-    let site = d.site();
-    Ok(Op::Atomic(Box::new(Atomic {
-        space,
-        address,
-        bytes: ty.bytes(),
-        f,
-        d: old,
-        b,
-        c,
-        order,
-        scope,
-        site,
-    })))
+    let mut address = d.address(at, s.space == Space::Shared)?;
+    address.offset += i as i64 * i64::from(s.ty.bytes());
+    let b = RegisterOperand { slot: d.element_src(&d.elements(at + 1)[i], s.ty)?, bits: s.ty.bits() };
+    let c = if two { Some(d.word(at + 2, s.ty)?) } else { None };
+    let (space, order, scope, site) = (s.space, s.order, s.scope, d.site());
+    Ok(Atomic { space, address, bytes: s.ty.bytes(), f, d: old, b, c, order, scope, site })
 }

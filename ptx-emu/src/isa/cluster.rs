@@ -4,18 +4,27 @@ use super::Decoder;
 use crate::code::Op;
 use crate::decode::Decode;
 use crate::parse::Parsed;
+use crate::parse::ast::OperandKind;
 use crate::parse::types::Type;
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[("mapa", mapa)];
 
-/// `mapa.shared::cluster.u32 d, a, rank`
+/// `mapa{.shared::cluster}.type d, a, rank`, where `a` is an address or a variable
 fn mapa(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    if d.name() != "mapa.shared::cluster.u32" {
-        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
-    }
-    d.skip();
+    d.eat(".shared::cluster");
+    let ty = d.ty(&[Type::U32, Type::U64])?;
+    let wide = ty == Type::U64;
     d.operands(3, 3)?;
-    Ok(Op::MapAddress { d: d.dst(0, Type::U32)?, a: d.src(1, Type::U32)?, rank: d.src(2, Type::U32)? })
+    let variable = match d.operand(1).kind {
+        OperandKind::Name(name) => d.variable(name, 0, wide),
+        OperandKind::Sum(name, offset) => d.variable(name, offset, wide),
+        _ => None,
+    };
+    let a = match variable {
+        Some(slot) => slot,
+        None => d.src(1, ty)?,
+    };
+    Ok(Op::MapAddress { d: d.dst(0, ty)?, a, rank: d.src(2, Type::U32)?, wide })
 }
 
 /// `barrier.cluster.arrive{.release, .relaxed}{.aligned}` and `barrier.cluster.wait{.acquire}{.aligned}`, the opcode

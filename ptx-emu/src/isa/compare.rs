@@ -9,9 +9,10 @@
 
 use half::{bf16, f16};
 
+use super::halves::ftz16;
 use super::number::{Half, ftz};
 use super::{Decoder, Row, rows};
-use crate::code::{Combine, Comparison, Op, PredSource, SetP, Test};
+use crate::code::{Combine, Comparison, Op, PairTest, PredSource, SetP, Test};
 use crate::decode::Decode;
 use crate::exec::regs::{Alu, B16, B32, B64, Raw, Regs, Slots, Undefined, Value};
 use crate::parse::Parsed;
@@ -134,6 +135,7 @@ fn comparison(op: &str, ty: Type, flush: bool) -> Option<Comparison> {
         Type::F32 if flush => floats!(op, f32, |x| ftz(x)),
         Type::F32 => floats!(op, f32, |x| x),
         Type::F64 => floats!(op, f64, |x| x),
+        Type::F16 if flush => floats!(op, f16, |x| ftz16(x).wide()),
         Type::F16 => floats!(op, f16, |x| x.wide()),
         Type::Bf16 => floats!(op, bf16, |x| x.wide()),
         _ => None,
@@ -160,8 +162,8 @@ fn head<'a>(d: &mut Decode<'_, 'a>) -> Parsed<Head<'a>> {
 
 /// The comparison of operands `i` and `i + 1`, and the predicate after them when there is one to combine.
 fn test(d: &mut Decode<'_, '_>, head: &Head<'_>, ty: Type, i: usize) -> Parsed<Test> {
-    let bits = ty.kind() == crate::parse::types::Kind::Float;
-    let Some(compare) = comparison(head.op, ty, head.flush).filter(|_| bits || !head.flush) else {
+    let flushes = matches!(ty, Type::F32 | Type::F16);
+    let Some(compare) = comparison(head.op, ty, head.flush).filter(|_| flushes || !head.flush) else {
         return d.error(format!("`{}` does not compare {ty} values", d.name()));
     };
     let (a, b) = (d.src(i, ty)?, d.src(i + 1, ty)?);
@@ -174,7 +176,7 @@ fn test(d: &mut Decode<'_, '_>, head: &Head<'_>, ty: Type, i: usize) -> Parsed<T
 
 fn setp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let head = head(d)?;
-    let ty = d.ty(TYPES)?;
+    let ty = d.ty(&[TYPES, PAIRS].concat())?;
     let n = 3 + usize::from(head.combine.is_some());
     d.operands(n, n)?;
     let o = d.operand(0);
@@ -183,19 +185,94 @@ fn setp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         OperandKind::Sink => (None, None),
         _ => (Some(d.dst(0, Type::Pred)?), None),
     };
+    if matches!((ty, &o.kind), (Type::F16 | Type::Bf16, OperandKind::Pair(..))) {
+        return d.error(format!("`{}` writes one predicate", d.name()));
+    }
+    if PAIRS.contains(&ty) {
+        return Ok(Op::SetPairP { test: Box::new(pair_test(d, &head, ty)?), p, q });
+    }
     let test = test(d, &head, ty, 1)?;
     Ok(Op::SetP(Box::new(SetP { test, p, q })))
 }
 
+/// What `set` writes for true, of each type.
+const ONES: &[(Type, u32)] = &[
+    (Type::U16, 0xffff),
+    (Type::S16, 0xffff),
+    (Type::U32, u32::MAX),
+    (Type::S32, u32::MAX),
+    (Type::F32, 0x3f80_0000),
+    (Type::F16, 0x3c00),
+    (Type::Bf16, 0x3f80),
+    (Type::F16x2, 0x3c00_3c00),
+    (Type::Bf16x2, 0x3f80_3f80),
+];
+
 fn set(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let head = head(d)?;
-    let to = d.ty(&[Type::U32, Type::S32, Type::F32])?;
-    let ty = d.ty(TYPES)?;
+    let types: Vec<Type> = ONES.iter().map(|(ty, _)| *ty).collect();
+    let to = d.ty(&types)?;
+    let ty = d.ty(&[TYPES, PAIRS].concat())?;
     let n = 3 + usize::from(head.combine.is_some());
     d.operands(n, n)?;
-    let one = if to == Type::F32 { 1f32.to_bits() } else { u32::MAX };
+    let halves = matches!(ty, Type::F16 | Type::Bf16) || PAIRS.contains(&ty);
+    let exists = match to {
+        Type::U16 | Type::S16 => halves && ty.bits() == 16,
+        Type::F16x2 | Type::Bf16x2 => to == ty,
+        Type::U32 | Type::S32 => true,
+        Type::F32 => !halves,
+        _ => !PAIRS.contains(&ty),
+    };
+    if !exists {
+        return d
+            .error(format!("`{}` is not an instruction: {ty} values are not compared into {to}", d.name()));
+    }
+    let one = ONES.iter().find(|(ty, _)| *ty == to).map_or(u32::MAX, |(_, one)| *one);
     let to = d.dst(0, to)?;
-    Ok(Op::Set { test: test(d, &head, ty, 1)?, d: to, one })
+    match PAIRS.contains(&ty) {
+        true => Ok(Op::SetPair { test: Box::new(pair_test(d, &head, ty)?), d: to, one }),
+        false => Ok(Op::Set { test: test(d, &head, ty, 1)?, d: to, one }),
+    }
+}
+
+/// Types of which an instruction compares two at once.
+const PAIRS: &[Type] = &[Type::F16x2, Type::Bf16x2];
+
+/// For which outcomes a comparison of floats holds: less, equal, greater, unordered, from the lowest bit on.
+const OUTCOMES: &[(&str, u8)] = &[
+    (".eq", 0b0010),
+    (".ne", 0b0101),
+    (".lt", 0b0001),
+    (".le", 0b0011),
+    (".gt", 0b0100),
+    (".ge", 0b0110),
+    (".equ", 0b1010),
+    (".neu", 0b1101),
+    (".ltu", 0b1001),
+    (".leu", 0b1011),
+    (".gtu", 0b1100),
+    (".geu", 0b1110),
+    (".num", 0b0111),
+    (".nan", 0b1000),
+];
+
+/// The comparison of two pairs, operands 1 and 2, and the predicate after them when there is one to combine.
+fn pair_test(d: &mut Decode<'_, '_>, head: &Head<'_>, ty: Type) -> Parsed<PairTest> {
+    let outcomes = OUTCOMES.iter().find(|(op, _)| *op == head.op);
+    let (Some((_, outcomes)), true) = (outcomes, ty == Type::F16x2 || !head.flush) else {
+        return d.error(format!("`{}` does not compare {ty} values", d.name()));
+    };
+    let wide: fn(u16) -> f32 = match ty {
+        Type::F16x2 if head.flush => |h| ftz16(f16::from_bits(h)).wide(),
+        Type::F16x2 => |h| f16::from_bits(h).wide(),
+        _ => |h| bf16::from_bits(h).wide(),
+    };
+    let (a, b) = (d.src(1, ty)?, d.src(2, ty)?);
+    let with = match head.combine {
+        Some(combine) => Some((combine, d.pred(3)?)),
+        None => None,
+    };
+    Ok(PairTest { outcomes: *outcomes, wide, a, b, with })
 }
 
 fn selp(d: &mut Decode<'_, '_>) -> Parsed<Op> {

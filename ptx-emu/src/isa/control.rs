@@ -61,6 +61,16 @@ fn nanosleep(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 
 /// A hint: the address may be anything, so it is not checked.
 fn prefetch(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    if d.inst.opcode == "prefetchu" {
+        d.require(&[(".L1", ())])?;
+        d.operands(1, 1)?;
+        d.address(0, false)?;
+        return Ok(Op::Nothing);
+    }
+    let maps = matches!(d.inst.mods[..], [(".const" | ".param", _), (".tensormap", _)]);
+    if maps {
+        d.choose(&[(".const", ()), (".param", ())]);
+    }
     if d.eat(".tensormap") {
         d.operands(1, 1)?;
         d.address(0, false)?;

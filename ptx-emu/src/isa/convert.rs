@@ -50,7 +50,7 @@ fn zero_bf16(x: f32) -> bf16 {
 }
 
 /// Ten mantissa bits, ties away from zero.
-fn tf32(x: f32) -> u32 {
+pub(super) fn tf32(x: f32) -> u32 {
     if x.is_nan() {
         0x7fff_ffff
     } else if x.is_infinite() {
@@ -120,6 +120,9 @@ fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if let Some(row) = row.filter(|row| row.src.len() == 2 || row.dst == Type::U32 && name.contains("tf32")) {
         return d.row(row);
     }
+    if let Some(op) = super::narrow::cvt(d)? {
+        return Ok(op);
+    }
     let mode = d.choose(MODES);
     let (ftz, sat, relu) = (d.eat(".ftz"), d.eat(".sat"), d.eat(".relu"));
     let (to, from) = (d.ty(TYPES)?, d.ty(TYPES)?);
@@ -141,7 +144,11 @@ fn illegal(c: &Conversion) -> Option<&'static str> {
         && (c.to.bits() < c.from.bits() || c.to.bits() == 16 && c.to != c.from);
     let wrong = [
         (
-            c.mode.is_none() && is_float(c.to) && (!is_float(c.from) || narrows),
+            // ptxas takes cvt.bf16.f16, and makes it .rn.
+            c.mode.is_none()
+                && is_float(c.to)
+                && (!is_float(c.from) || narrows)
+                && (c.to, c.from) != (Type::Bf16, Type::F16),
             "a rounding mode such as .rn is required",
         ),
         (

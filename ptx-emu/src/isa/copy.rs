@@ -17,6 +17,7 @@ enum CopyForm {
     Inval,
     ExpectTx,
     Arrive,
+    ArriveDrop,
     TestWait,
     TryWait,
 }
@@ -27,6 +28,7 @@ fn mbarrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         (".inval", CopyForm::Inval),
         (".expect_tx", CopyForm::ExpectTx),
         (".arrive", CopyForm::Arrive),
+        (".arrive_drop", CopyForm::ArriveDrop),
         (".test_wait", CopyForm::TestWait),
         (".try_wait", CopyForm::TryWait),
     ];
@@ -53,7 +55,8 @@ fn mbarrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             let operation = MbarrierOperation::ExpectTx { bytes: d.src(1, Type::U32)? };
             change(d, space, 0, operation)
         }
-        CopyForm::Arrive => arrive(d),
+        CopyForm::Arrive => arrive(d, false),
+        CopyForm::ArriveDrop => arrive(d, true),
         CopyForm::TestWait => wait(d, false),
         CopyForm::TryWait => wait(d, true),
     }
@@ -92,22 +95,20 @@ fn change(d: &mut Decode<'_, '_>, space: Space, at: usize, operation: MbarrierOp
     Ok(Op::Mbarrier(Box::new(Mbarrier { space, address, operation })))
 }
 
-/// `mbarrier.arrive{.expect_tx}{.release.scope}{.shared}.b64 state, [a]{, count | bytes}`
-fn arrive(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+/// `mbarrier.arrive{_drop}{.expect_tx}{.noComplete}{.release.scope}{.shared}.b64 state, [a]{, count | bytes}`
+fn arrive(d: &mut Decode<'_, '_>, drops: bool) -> Parsed<Op> {
     let expects = d.eat(".expect_tx");
-    if d.peek() == Some(".noComplete") {
-        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
-    }
+    let completes = expects || !d.eat(".noComplete");
     semantics(d, ".release");
     let space = place(d)?;
-    let n = d.operands(if expects { 3 } else { 2 }, 3)?;
+    let n = d.operands(if expects || !completes { 3 } else { 2 }, 3)?;
     let state = match d.operand(0).kind {
         OperandKind::Sink => None,
         _ => Some(d.dst(0, Type::B64)?),
     };
     let last = if n == 3 { Some(d.src(2, Type::U32)?) } else { None };
     let (expect, count) = if expects { (last, None) } else { (None, last) };
-    change(d, space, 1, MbarrierOperation::Arrive { state, expect, count })
+    change(d, space, 1, MbarrierOperation::Arrive { state, expect, count, drops, completes })
 }
 
 /// `mbarrier.{test,try}_wait{.parity}{.acquire.scope}{.shared}.b64 p, [a], phase{, time}`
@@ -156,6 +157,9 @@ pub(super) fn proxy_fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 }
 
 fn cp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    if d.eat(".reduce") {
+        return super::tensor::reduce(d);
+    }
     d.require(&[(".async", ())])?;
     if d.eat(".bulk") {
         return bulk(d);
@@ -211,15 +215,13 @@ fn group(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })
 }
 
-/// `cp.async.mbarrier.arrive.noinc{.shared}.b64 [a]`
+/// `cp.async.mbarrier.arrive{.noinc}{.shared}.b64 [a]`
 fn copy_arrives(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".arrive", ())])?;
-    if !d.eat(".noinc") {
-        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
-    }
+    let more = !d.eat(".noinc");
     let space = place(d)?;
     d.operands(1, 1)?;
-    Ok(Op::CopyArrives(Box::new((space, d.address(0, space != Space::Generic)?))))
+    Ok(Op::CopyArrives(Box::new((space, d.address(0, space != Space::Generic)?, more))))
 }
 
 /// `cp.async.bulk.dst.global.mbarrier::complete_tx::bytes{.L2::cache_hint} [d], [s], n, [bar]{, policy}` and

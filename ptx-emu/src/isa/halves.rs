@@ -1,4 +1,5 @@
-//! Half-precision arithmetic, scalar and packed (manual, "Half Precision Floating-Point Instructions").
+//! Half-precision arithmetic, scalar and packed (manual, "Half Precision Floating-Point Instructions"). Forms that are seldom
+//! are in [`packed`](super::packed).
 //!
 //! Results are computed in double precision, rounded to odd where inexact, and then rounded once more.
 
@@ -8,45 +9,45 @@ use super::number::*;
 use super::{Row, rows};
 use crate::exec::regs::Two;
 
-fn add<H: Half>(a: H, b: H) -> H {
+pub(super) fn add<H: Half>(a: H, b: H) -> H {
     H::round(sum_to_odd(a.wide().into(), b.wide().into()))
 }
 
-fn sub<H: Half>(a: H, b: H) -> H {
+pub(super) fn sub<H: Half>(a: H, b: H) -> H {
     H::round(sum_to_odd(a.wide().into(), -f64::from(b.wide())))
 }
 
-fn mul<H: Half>(a: H, b: H) -> H {
+pub(super) fn mul<H: Half>(a: H, b: H) -> H {
     H::round(f64::from(a.wide()) * f64::from(b.wide()))
 }
 
-fn fma<H: Half>(a: H, b: H, c: H) -> H {
+pub(super) fn fma<H: Half>(a: H, b: H, c: H) -> H {
     H::round(sum_to_odd(f64::from(a.wide()) * f64::from(b.wide()), c.wide().into()))
 }
 
-fn relu<H: Half>(x: H) -> H {
+pub(super) fn relu<H: Half>(x: H) -> H {
     let x = x.wide();
     // A NaN stays one.
     if x <= 0.0 { H::round(0.0) } else { H::round(x.into()) }
 }
 
-fn min<H: Half>(a: H, b: H) -> H {
+pub(super) fn min<H: Half>(a: H, b: H) -> H {
     H::round(min32(a.wide(), b.wide()).into())
 }
 
-fn max<H: Half>(a: H, b: H) -> H {
+pub(super) fn max<H: Half>(a: H, b: H) -> H {
     H::round(max32(a.wide(), b.wide()).into())
 }
 
-fn min_nan<H: Half>(a: H, b: H) -> H {
+pub(super) fn min_nan<H: Half>(a: H, b: H) -> H {
     if a.wide().is_nan() || b.wide().is_nan() { H::round(f64::NAN) } else { min(a, b) }
 }
 
-fn max_nan<H: Half>(a: H, b: H) -> H {
+pub(super) fn max_nan<H: Half>(a: H, b: H) -> H {
     if a.wide().is_nan() || b.wide().is_nan() { H::round(f64::NAN) } else { max(a, b) }
 }
 
-fn ftz16(x: f16) -> f16 {
+pub(super) fn ftz16(x: f16) -> f16 {
     if x.to_bits() & 0x7c00 == 0 { f16::from_bits(x.to_bits() & 0x8000) } else { x }
 }
 
@@ -54,7 +55,7 @@ fn ftz_bf(x: bf16) -> bf16 {
     if x.to_bits() & 0x7f80 == 0 { bf16::from_bits(x.to_bits() & 0x8000) } else { x }
 }
 
-fn sat<H: Half>(x: H) -> H {
+pub(super) fn sat<H: Half>(x: H) -> H {
     H::round(super::number::sat(x.wide()).into())
 }
 
@@ -62,7 +63,7 @@ fn function<H: Half>(x: H, f: impl Fn(f64) -> f64) -> H {
     H::round(f(x.wide().into()))
 }
 
-fn flip(x: f16) -> f16 {
+pub(super) fn flip(x: f16) -> f16 {
     f16::from_bits(x.to_bits() ^ 0x8000)
 }
 
@@ -70,7 +71,7 @@ fn flip_bf(x: bf16) -> bf16 {
     bf16::from_bits(x.to_bits() ^ 0x8000)
 }
 
-fn magnitude(x: f16) -> f16 {
+pub(super) fn magnitude(x: f16) -> f16 {
     f16::from_bits(x.to_bits() & 0x7fff)
 }
 
@@ -93,28 +94,24 @@ fn three<H, D>(a: Two<H>, b: Two<H>, c: Two<H>, f: impl Fn(H, H, H) -> D) -> Two
 pub(crate) const ROWS: &[Row] = rows! {
     "add{,.rn}.f16" => |a: f16, b: f16| -> f16 { add(a, b) }
     "add{,.rn}.ftz.f16" => |a: f16, b: f16| -> f16 { ftz16(add(ftz16(a), ftz16(b))) }
-    "add{,.rn}.sat.f16" => |a: f16, b: f16| -> f16 { sat(add(a, b)) }
     "add{,.rn}.f16x2" => |a: Two<f16>, b: Two<f16>| -> Two<f16> { two(a, b, add) }
     "add{,.rn}.ftz.f16x2" => |a: Two<f16>, b: Two<f16>| -> Two<f16> { two(a, b, |a, b| ftz16(add(ftz16(a), ftz16(b)))) }
     "add{,.rn}.bf16" => |a: bf16, b: bf16| -> bf16 { add(a, b) }
     "add{,.rn}.bf16x2" => |a: Two<bf16>, b: Two<bf16>| -> Two<bf16> { two(a, b, add) }
     "sub{,.rn}.f16" => |a: f16, b: f16| -> f16 { sub(a, b) }
     "sub{,.rn}.ftz.f16" => |a: f16, b: f16| -> f16 { ftz16(sub(ftz16(a), ftz16(b))) }
-    "sub{,.rn}.sat.f16" => |a: f16, b: f16| -> f16 { sat(sub(a, b)) }
     "sub{,.rn}.f16x2" => |a: Two<f16>, b: Two<f16>| -> Two<f16> { two(a, b, sub) }
     "sub{,.rn}.ftz.f16x2" => |a: Two<f16>, b: Two<f16>| -> Two<f16> { two(a, b, |a, b| ftz16(sub(ftz16(a), ftz16(b)))) }
     "sub{,.rn}.bf16" => |a: bf16, b: bf16| -> bf16 { sub(a, b) }
     "sub{,.rn}.bf16x2" => |a: Two<bf16>, b: Two<bf16>| -> Two<bf16> { two(a, b, sub) }
     "mul{,.rn}.f16" => |a: f16, b: f16| -> f16 { mul(a, b) }
     "mul{,.rn}.ftz.f16" => |a: f16, b: f16| -> f16 { ftz16(mul(ftz16(a), ftz16(b))) }
-    "mul{,.rn}.sat.f16" => |a: f16, b: f16| -> f16 { sat(mul(a, b)) }
     "mul{,.rn}.f16x2" => |a: Two<f16>, b: Two<f16>| -> Two<f16> { two(a, b, mul) }
     "mul{,.rn}.ftz.f16x2" => |a: Two<f16>, b: Two<f16>| -> Two<f16> { two(a, b, |a, b| ftz16(mul(ftz16(a), ftz16(b)))) }
     "mul{,.rn}.bf16" => |a: bf16, b: bf16| -> bf16 { mul(a, b) }
     "mul{,.rn}.bf16x2" => |a: Two<bf16>, b: Two<bf16>| -> Two<bf16> { two(a, b, mul) }
     "fma.rn.f16" => |a: f16, b: f16, c: f16| -> f16 { fma(a, b, c) }
     "fma.rn.ftz.f16" => |a: f16, b: f16, c: f16| -> f16 { ftz16(fma(ftz16(a), ftz16(b), ftz16(c))) }
-    "fma.rn.sat.f16" => |a: f16, b: f16, c: f16| -> f16 { sat(fma(a, b, c)) }
     "fma.rn.relu.f16" => |a: f16, b: f16, c: f16| -> f16 { relu(fma(a, b, c)) }
     "fma.rn.f16x2" => |a: Two<f16>, b: Two<f16>, c: Two<f16>| -> Two<f16> { three(a, b, c, fma) }
     "fma.rn.ftz.f16x2" => |a: Two<f16>, b: Two<f16>, c: Two<f16>| -> Two<f16> {
@@ -135,7 +132,6 @@ pub(crate) const ROWS: &[Row] = rows! {
     "abs.bf16" => |a: bf16| -> bf16 { magnitude_bf(a) }
     "abs.bf16x2" => |a: Two<bf16>| -> Two<bf16> { one(a, magnitude_bf) }
     "min.f16" => |a: f16, b: f16| -> f16 { min(a, b) }
-    "min.ftz.f16" => |a: f16, b: f16| -> f16 { min(ftz16(a), ftz16(b)) }
     "min.NaN.f16" => |a: f16, b: f16| -> f16 { min_nan(a, b) }
     "min.f16x2" => |a: Two<f16>, b: Two<f16>| -> Two<f16> { two(a, b, min) }
     "min.NaN.f16x2" => |a: Two<f16>, b: Two<f16>| -> Two<f16> { two(a, b, min_nan) }
@@ -144,7 +140,6 @@ pub(crate) const ROWS: &[Row] = rows! {
     "min.bf16x2" => |a: Two<bf16>, b: Two<bf16>| -> Two<bf16> { two(a, b, min) }
     "min.NaN.bf16x2" => |a: Two<bf16>, b: Two<bf16>| -> Two<bf16> { two(a, b, min_nan) }
     "max.f16" => |a: f16, b: f16| -> f16 { max(a, b) }
-    "max.ftz.f16" => |a: f16, b: f16| -> f16 { max(ftz16(a), ftz16(b)) }
     "max.NaN.f16" => |a: f16, b: f16| -> f16 { max_nan(a, b) }
     "max.f16x2" => |a: Two<f16>, b: Two<f16>| -> Two<f16> { two(a, b, max) }
     "max.NaN.f16x2" => |a: Two<f16>, b: Two<f16>| -> Two<f16> { two(a, b, max_nan) }

@@ -1,7 +1,7 @@
 //! Integer arithmetic (manual, "Integer Arithmetic Instructions").
 
-use super::{Row, rows};
-use crate::exec::regs::{B32, B64};
+use super::{Row, rows, seldom};
+use crate::exec::regs::{B32, B64, Two};
 
 fn bfe(a: i64, bits: u32, b: u32, c: u32, signed: bool) -> u64 {
     let (pos, len) = (b & 0xff, c & 0xff);
@@ -50,6 +50,40 @@ fn signed_byte(x: u32, i: u32) -> i32 {
 #[inline(always)]
 fn dot(a: u32, b: u32, of_a: impl Fn(u32, u32) -> i32, of_b: impl Fn(u32, u32) -> i32) -> i32 {
     (0..4).fold(0i32, |sum, i| sum.wrapping_add(of_a(a, i).wrapping_mul(of_b(b, i))))
+}
+
+/// The dot product of the two halves of `a` with two bytes of `b`, from byte `from` on.
+fn dot2(a: [i32; 2], b: u32, of_b: fn(u32, u32) -> i32, from: u32) -> i32 {
+    (0..2).fold(0i32, |sum, i| sum.wrapping_add(a[i as usize].wrapping_mul(of_b(b, from + i))))
+}
+
+fn halves(x: u32) -> [i32; 2] {
+    [x as u16, (x >> 16) as u16].map(i32::from)
+}
+
+fn signed_halves(x: u32) -> [i32; 2] {
+    [x as i16, (x >> 16) as i16].map(i32::from)
+}
+
+/// The place of the `offset`-th set bit, from `base` up or down; all ones if there is none (manual, "fns").
+fn find_nth(mask: u32, base: u32, offset: i32) -> u32 {
+    let mut places: Box<dyn Iterator<Item = u32>> = match offset {
+        0 => Box::new(base..=base.min(31)),
+        1.. => Box::new(base..32),
+        _ => Box::new((0..=base.min(31)).rev()),
+    };
+    let skip = offset.unsigned_abs().saturating_sub(1) as usize;
+    places.by_ref().filter(|place| mask >> (place & 31) & 1 != 0).nth(skip).unwrap_or(u32::MAX)
+}
+
+/// The low bits of `a`, extended; how many, `b` says (manual, "szext").
+fn extend(a: u32, b: u32, wrap: bool, signed: bool) -> u32 {
+    let bits = if wrap { b & 31 } else { b.min(32) };
+    match bits {
+        0 => 0,
+        _ if signed => ((a << (32 - bits)) as i32 >> (32 - bits)) as u32,
+        _ => a & u32::MAX >> (32 - bits),
+    }
 }
 
 fn low24(x: u32) -> u32 {
@@ -171,6 +205,44 @@ pub(crate) const ROWS: &[Row] = rows! {
     "dp4a.s32.s32" => |a: u32, b: u32, c: i32| -> i32 { dot(a, b, signed_byte, signed_byte).wrapping_add(c) }
     "dp4a.u32.s32" => |a: u32, b: u32, c: i32| -> i32 { dot(a, b, byte, signed_byte).wrapping_add(c) }
     "dp4a.s32.u32" => |a: u32, b: u32, c: i32| -> i32 { dot(a, b, signed_byte, byte).wrapping_add(c) }
+};
+
+fn pair<T, D>(a: Two<T>, b: Two<T>, f: fn(T, T) -> D) -> Two<D> {
+    Two(f(a.0, b.0), f(a.1, b.1))
+}
+
+fn relu(x: Two<i16>) -> Two<i16> {
+    Two(x.0.max(0), x.1.max(0))
+}
+
+pub(crate) const SELDOM: &[Row] = seldom! {
+    "mad24.hi.u32" => |a: u32, b: u32, c: u32| -> u32 { ((u64::from(low24(a)) * u64::from(low24(b)) >> 16) as u32).wrapping_add(c) }
+    "mad24.hi.s32" => |a: i32, b: i32, c: i32| -> i32 { ((i64::from(low24s(a)) * i64::from(low24s(b)) >> 16) as i32).wrapping_add(c) }
+    "mad24.hi.sat.s32" => |a: i32, b: i32, c: i32| -> i32 { ((i64::from(low24s(a)) * i64::from(low24s(b)) >> 16) as i32).saturating_add(c) }
+    "fns.b32" => |a: u32, b: u32, c: i32| -> B32 { B32(find_nth(a, b, c)) }
+    "szext.clamp.u32" => |a: u32, b: u32| -> u32 { extend(a, b, false, false) }
+    "szext.clamp.s32" => |a: u32, b: u32| -> u32 { extend(a, b, false, true) }
+    "szext.wrap.u32" => |a: u32, b: u32| -> u32 { extend(a, b, true, false) }
+    "szext.wrap.s32" => |a: u32, b: u32| -> u32 { extend(a, b, true, true) }
+
+    "dp2a.lo.u32.u32" => |a: u32, b: u32, c: u32| -> u32 { c.wrapping_add(dot2(halves(a), b, byte, 0) as u32) }
+    "dp2a.lo.u32.s32" => |a: u32, b: u32, c: i32| -> i32 { c.wrapping_add(dot2(halves(a), b, signed_byte, 0)) }
+    "dp2a.lo.s32.u32" => |a: u32, b: u32, c: i32| -> i32 { c.wrapping_add(dot2(signed_halves(a), b, byte, 0)) }
+    "dp2a.lo.s32.s32" => |a: u32, b: u32, c: i32| -> i32 { c.wrapping_add(dot2(signed_halves(a), b, signed_byte, 0)) }
+    "dp2a.hi.u32.u32" => |a: u32, b: u32, c: u32| -> u32 { c.wrapping_add(dot2(halves(a), b, byte, 2) as u32) }
+    "dp2a.hi.u32.s32" => |a: u32, b: u32, c: i32| -> i32 { c.wrapping_add(dot2(halves(a), b, signed_byte, 2)) }
+    "dp2a.hi.s32.u32" => |a: u32, b: u32, c: i32| -> i32 { c.wrapping_add(dot2(signed_halves(a), b, byte, 2)) }
+    "dp2a.hi.s32.s32" => |a: u32, b: u32, c: i32| -> i32 { c.wrapping_add(dot2(signed_halves(a), b, signed_byte, 2)) }
+
+    "add.{u16x2,s16x2}" => |a: Two<u16>, b: Two<u16>| -> Two<u16> { pair(a, b, u16::wrapping_add) }
+    "min.u16x2" => |a: Two<u16>, b: Two<u16>| -> Two<u16> { pair(a, b, u16::min) }
+    "max.u16x2" => |a: Two<u16>, b: Two<u16>| -> Two<u16> { pair(a, b, u16::max) }
+    "min.s16x2" => |a: Two<i16>, b: Two<i16>| -> Two<i16> { pair(a, b, i16::min) }
+    "max.s16x2" => |a: Two<i16>, b: Two<i16>| -> Two<i16> { pair(a, b, i16::max) }
+    "min{.relu.s16x2,.s16x2.relu}" => |a: Two<i16>, b: Two<i16>| -> Two<i16> { relu(pair(a, b, i16::min)) }
+    "max{.relu.s16x2,.s16x2.relu}" => |a: Two<i16>, b: Two<i16>| -> Two<i16> { relu(pair(a, b, i16::max)) }
+    "min.s32.relu" => |a: i32, b: i32| -> i32 { a.min(b).max(0) }
+    "max.s32.relu" => |a: i32, b: i32| -> i32 { a.max(b).max(0) }
 };
 
 /// `bfi`, which has four sources: the length is the fifth slot.

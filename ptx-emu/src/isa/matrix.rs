@@ -40,7 +40,7 @@ fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         format!("mma.sync.aligned{shape}.row.col{types}") == name
     };
     let Some((_, types, depth, left, right)) = FORMS.iter().find(|form| wanted(form)) else {
-        return d.error(format!("unsupported in ptx-emu: {name}"));
+        return super::wmma::mma(d);
     };
     d.skip();
     d.operands(4, 4)?;

@@ -1,7 +1,9 @@
 //! Moves, loads, stores and addresses (manual, "Data Movement and Conversion Instructions").
 
 use super::Decoder;
-use crate::code::{LoadParam, MemoryOrder, Op, PredSource, RegisterOperand, Scope, Space, Transfer, Width};
+use crate::code::{
+    ClockPart, LoadParam, MemoryOrder, Op, PredSource, RegisterOperand, Scope, Space, Transfer, Width,
+};
 use crate::decode::{Decode, bank};
 use crate::exec::regs::{Alu, B16, B32, B64, Bank, Regs, Slots, Undefined, map1, map2};
 use crate::parse::ast::{Number, Operand as Ast, OperandKind};
@@ -126,9 +128,14 @@ fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     match &from.kind {
         OperandKind::Vector(_) => pack(d, ty),
-        OperandKind::Name("%clock" | "%clock_hi") => Ok(Op::Clock { d: d.dst(0, Type::U32)?, wide: false }),
+        OperandKind::Name("%clock" | "%globaltimer_lo") => {
+            Ok(Op::Clock { d: d.dst(0, Type::U32)?, part: ClockPart::Low })
+        }
+        OperandKind::Name("%clock_hi" | "%globaltimer_hi") => {
+            Ok(Op::Clock { d: d.dst(0, Type::U32)?, part: ClockPart::High })
+        }
         OperandKind::Name("%clock64" | "%globaltimer") => {
-            Ok(Op::Clock { d: d.dst(0, Type::U64)?, wide: true })
+            Ok(Op::Clock { d: d.dst(0, Type::U64)?, part: ClockPart::Whole })
         }
         OperandKind::Number(_) | OperandKind::Not(_) if ty == Type::Pred => constant(d),
         OperandKind::Name(name) => named(d, ty, name, 0),
@@ -471,20 +478,48 @@ fn isspacep(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     Ok(Op::IsSpace { d: d.dst(0, Type::Pred)?, a: d.src(1, Type::U64)?, space })
 }
 
+/// What a cache policy is made from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PolicyForm {
+    Fraction,
+    Range,
+    Property,
+}
+
 /// A cache policy is a hint: any value will do.
 fn createpolicy(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    d.require(&[(".fractional", ())])?;
+    let form = d.require(&[
+        (".fractional", PolicyForm::Fraction),
+        (".range", PolicyForm::Range),
+        (".cvt", PolicyForm::Property),
+    ])?;
     let hint = &[
         (".L2::evict_first", ()),
         (".L2::evict_last", ()),
         (".L2::evict_normal", ()),
         (".L2::evict_unchanged", ()),
     ];
-    d.require(hint)?;
-    d.choose(hint);
+    if form == PolicyForm::Property {
+        d.require(&[(".L2", ())])?;
+    } else {
+        d.eat(".global");
+        d.require(hint)?;
+        d.choose(hint);
+    }
     d.ty(&[Type::B64])?;
-    if d.operands(1, 2)? == 2 {
-        d.src(1, Type::F32)?;
+    match form {
+        PolicyForm::Fraction if d.operands(1, 2)? == 2 => _ = d.src(1, Type::F32)?,
+        PolicyForm::Fraction => {}
+        PolicyForm::Range => {
+            d.operands(4, 4)?;
+            d.address(1, false)?;
+            d.src(2, Type::U32)?;
+            d.src(3, Type::U32)?;
+        }
+        PolicyForm::Property => {
+            d.operands(2, 2)?;
+            d.src(1, Type::B64)?;
+        }
     }
     Ok(Op::Alu(copy64, Slots { d: d.dst(0, Type::B64)?, a: d.literal(Bank::W64, 0), ..Slots::default() }))
 }

@@ -11,18 +11,25 @@ mod compare;
 mod control;
 mod convert;
 pub(crate) mod copy;
+mod directed;
+mod exact;
 mod extended;
 mod float;
 mod halves;
+mod hints;
 mod integer;
 mod logic;
 mod manual;
 mod matrix;
 mod memory;
+mod narrow;
 pub(crate) mod number;
+mod packed;
 mod tensor;
+mod video;
 mod warp;
 mod wgmma;
+mod wmma;
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -61,40 +68,44 @@ const DECODERS: &[&[(&str, Decoder)]] = &[
     copy::DECODERS,
     cluster::DECODERS,
     wgmma::DECODERS,
+    video::DECODERS,
+    wmma::DECODERS,
+    hints::DECODERS,
 ];
 
 /// Arithmetic rows by chapter of the manual.
-const ROWS: &[&[Row]] = &[integer::ROWS, float::FUSED, float::ROWS, halves::ROWS, logic::ROWS, compare::ROWS];
+const ROWS: &[&[Row]] = &[
+    integer::ROWS,
+    integer::SELDOM,
+    float::FUSED,
+    float::ROWS,
+    directed::SINGLES.as_flattened(),
+    directed::DOUBLES.as_flattened(),
+    directed::PAIRS.as_flattened(),
+    directed::ROWS,
+    halves::ROWS,
+    packed::F16.as_flattened(),
+    packed::BF16.as_flattened(),
+    logic::ROWS,
+    compare::ROWS,
+];
 
 /// Instructions of the manual that are parsed but not executed.
 const UNSUPPORTED: &[&str] = &[
-    "applypriority",
-    "brkpt",
     "clusterlaunchcontrol",
     "discard",
-    "dp2a",
-    "fns",
-    "getctarank",
     "istypep",
     "multimem",
-    "pmevent",
     "st.async",
     "suld",
+    "suq",
+    "sured",
     "sust",
-    "szext",
     "tcgen05",
     "tensormap",
     "tex",
     "tld4",
     "txq",
-    "vabsdiff4",
-    "vadd4",
-    "vavrg4",
-    "vmax4",
-    "vmin4",
-    "vset4",
-    "vsub4",
-    "wmma",
 ];
 
 /// How an opcode is decoded.
@@ -208,6 +219,32 @@ macro_rules! rows {
     (@map $a:ident, $b:ident, $c:ident) => { crate::exec::regs::map3 };
 }
 pub(crate) use rows;
+
+/// As [`rows`], for instructions that are seldom in inner loops: a function is called for each lane, which is less code.
+/// A name may be any constant expression.
+macro_rules! seldom {
+    ($($names:expr => |$($arg:ident : $ty:ty),+| -> $dst:ty { $($body:tt)* })*) => {
+        &[$(crate::isa::Row {
+            names: $names,
+            dst: <$dst as crate::exec::regs::Value>::TYPE,
+            src: &[$(<$ty as crate::exec::regs::Value>::TYPE),+],
+            run: {
+                fn run(
+                    regs: &mut crate::exec::regs::Regs,
+                    mask: u32,
+                    slots: &crate::exec::regs::Slots,
+                ) -> Result<(), crate::exec::regs::Undefined> {
+                    crate::isa::seldom!(@each $($arg),+)(regs, mask, slots, |$($arg: $ty),+| -> $dst { $($body)* })
+                }
+                run
+            },
+        }),*]
+    };
+    (@each $a:ident) => { crate::exec::regs::each1 };
+    (@each $a:ident, $b:ident) => { crate::exec::regs::each2 };
+    (@each $a:ident, $b:ident, $c:ident) => { crate::exec::regs::each3 };
+}
+pub(crate) use seldom;
 
 #[cfg(test)]
 mod tests {

@@ -280,7 +280,7 @@ pub(crate) fn nearest(x: f64) -> f64 {
 }
 
 /// Rounds to a format of `mantissa` stored bits whose smallest normal number is `2^least`.
-fn narrow(x: f64, mantissa: i32, least: i32, round: Round) -> f64 {
+pub(crate) fn narrow(x: f64, mantissa: i32, least: i32, round: Round) -> f64 {
     let exponent = ((x.to_bits() >> 52 & 0x7ff) as i32 - 1023).max(least);
     let unit = power_of_two(exponent - mantissa);
     let scaled = x / unit;
@@ -352,6 +352,23 @@ pub(crate) fn narrow_single(x: f32) -> u16 {
         0x3880_0000.. => normal,
         _ => subnormal,
     }
+}
+
+/// An 8-bit float with so many bits of exponent: with 4, there are no infinities and one NaN.
+pub(crate) fn small_float(bits: u32, exponent_bits: u32) -> f32 {
+    let fraction_bits = 7 - exponent_bits;
+    let (exponent, fraction) =
+        (bits >> fraction_bits & ((1 << exponent_bits) - 1), bits & ((1 << fraction_bits) - 1));
+    let bias = (1 << (exponent_bits - 1)) - 1;
+    let scale = |e: i32| 2f32.powi(e - fraction_bits as i32);
+    let magnitude = match (exponent_bits, exponent, fraction) {
+        (4, 15, 7) => f32::NAN,
+        (5, 31, 0) => f32::INFINITY,
+        (5, 31, _) => f32::NAN,
+        (_, 0, _) => fraction as f32 * scale(1 - bias),
+        _ => (fraction | 1 << fraction_bits) as f32 * scale(exponent as i32 - bias),
+    };
+    if bits & 0x80 != 0 { -magnitude } else { magnitude }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Bulk copies of tensors, and out of shared memory (manual, "cp.async.bulk.tensor", "cp.async.bulk").
 
-use crate::async_code::{BulkStore, TensorCopy};
+use crate::async_code::{BulkStore, Reduction, TensorCopy};
 use crate::code::Op;
 use crate::decode::Decode;
 use crate::parse::ast::OperandKind;
@@ -35,7 +35,22 @@ fn store(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let n = 3 + hint(d)?;
     d.operands(n, n)?;
     let (to, from) = (d.address(0, false)?, d.address(1, true)?);
-    Ok(Op::BulkStore(Box::new(BulkStore { to, from, bytes: d.src(2, Type::U32)? })))
+    Ok(Op::BulkStore(Box::new(BulkStore { to, from, bytes: d.src(2, Type::U32)?, reduction: None })))
+}
+
+/// `cp.reduce.async.bulk.global.shared::cta.bulk_group{.L2::cache_hint}.op{.noftz}.type [d], [s], n{, policy}`
+pub(super) fn reduce(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let known =
+        [".async", ".bulk", ".global", ".shared::cta", ".bulk_group"].iter().all(|suffix| d.eat(suffix));
+    if !known {
+        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+    }
+    let hinted = hint(d)?;
+    let (ty, f) = super::atomic::reduction(d)?;
+    d.operands(3 + hinted, 3 + hinted)?;
+    let (to, from) = (d.address(0, false)?, d.address(1, true)?);
+    let reduction = Some(Reduction { bytes: ty.bytes(), f });
+    Ok(Op::BulkStore(Box::new(BulkStore { to, from, bytes: d.src(2, Type::U32)?, reduction })))
 }
 
 fn hint(d: &mut Decode<'_, '_>) -> Parsed<usize> {

@@ -140,13 +140,17 @@ fn shfl(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 }
 
 fn vote(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    d.require(&[(".sync", ())])?;
+    // ptxas takes the two in either order.
+    let first = d.eat(".sync");
     let mode = d.require(&[
         (".all", Vote::All),
         (".any", Vote::Any),
         (".uni", Vote::Uni),
         (".ballot", Vote::Ballot),
     ])?;
+    if !first {
+        d.require(&[(".sync", ())])?;
+    }
     let ty = d.ty(if mode == Vote::Ballot { &[Type::B32] } else { &[Type::Pred] })?;
     d.operands(3, 3)?;
     Ok(Op::Vote { mode, d: d.dst(0, ty)?, pred: d.pred(1)?, mask: d.src(2, Type::B32)? })

@@ -162,6 +162,24 @@ pub(crate) struct Operand<'a> {
     pub(crate) kind: OperandKind<'a>,
 }
 
+impl<'a> Operand<'a> {
+    /// The names in it, in their order.
+    pub(crate) fn names(&self) -> Vec<(&'a str, At)> {
+        match &self.kind {
+            OperandKind::Name(n)
+            | OperandKind::Not(n)
+            | OperandKind::Sum(n, _)
+            | OperandKind::Address(Some(n), _) => vec![(n, self.at)],
+            OperandKind::Vector(all) => all.iter().flat_map(Operand::names).collect(),
+            OperandKind::Tensor(n, all) => {
+                [(*n, self.at)].into_iter().chain(all.iter().flat_map(Operand::names)).collect()
+            }
+            OperandKind::Pair(p, q) => vec![(p, self.at), (q, self.at)],
+            _ => Vec::new(),
+        }
+    }
+}
+
 /// The forms of operand.
 #[derive(Debug)]
 pub(crate) enum OperandKind<'a> {

@@ -106,8 +106,7 @@ impl<'a> Parser<'a> {
 
     fn after_name(&mut self, name: &'a str, at: At) -> Parsed<OperandKind<'a>> {
         match self.token {
-            Token::Dot(".x" | ".y" | ".z" | ".w") => {
-                let Token::Dot(part) = self.token else { return self.unexpected("a component") };
+            Token::Dot(part) if selects(part) => {
                 let whole = self.lexer.text().get(at as usize..self.at as usize + part.len());
                 self.advance()?;
                 whole.filter(|w| w.len() == name.len() + part.len()).map_or_else(
@@ -123,4 +122,11 @@ impl<'a> Parser<'a> {
             _ => Ok(OperandKind::Name(name)),
         }
     }
+}
+
+/// Whether it is a component of a special register, or elements of a register that a video instruction uses.
+fn selects(part: &str) -> bool {
+    let digits = part.strip_prefix(".b").or(part.strip_prefix(".h"));
+    matches!(part, ".x" | ".y" | ".z" | ".w")
+        || digits.is_some_and(|digits| digits.len() <= 4 && digits.bytes().all(|b| b.is_ascii_digit()))
 }

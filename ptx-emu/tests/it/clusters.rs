@@ -71,6 +71,18 @@ fn blocks_reach_each_other() {
         // Thread t of a block reads what its peer stored, or stores at its peer's.
         (&[write, "st.shared.u32 [%own], %r1;", SYNC, "ld.shared::cluster.u32 %r2, [%far];", SYNC], |peer, t| 1000 * peer + t),
         (&[write, "st.shared::cluster.u32 [%far], %r1;", SYNC, "ld.shared.u32 %r2, [%own];"], |peer, t| 1000 * (1 - peer.min(1)) + t),
+        // By generic addresses, and back from one to the rank.
+        (
+            &[
+                ".reg .b64 %g; cvt.u64.u32 %g, %own; cvta.shared.u64 %g, %g; mapa.u64 %g, %g, %peer;",
+                write,
+                "st.u32 [%g], %r1;",
+                SYNC,
+                "ld.shared.u32 %r2, [%own]; getctarank.u64 %r3, %g; sub.u32 %r3, %r3, %peer; add.u32 %r2, %r2, %r3;
+                 getctarank.shared::cluster.u32 %r3, %far; sub.u32 %r3, %r3, %peer; add.u32 %r2, %r2, %r3;",
+            ],
+            |peer, t| 1000 * peer + t,
+        ),
         // By an mbarrier of the peer, at which all threads arrive.
         (
             &[

@@ -38,6 +38,16 @@ fn copies_arrive_when_waited_for() {
         (".shared .b64 b; setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared.b64 [b], 64; bar.sync 0;
           cp.async.cg.shared.global [%r0], [%d0], 16; cp.async.mbarrier.arrive.noinc.shared::cta.b64 [b];
           WAIT: mbarrier.test_wait.parity.shared.b64 %p1, [b], 0; @!%p1 bra WAIT; ld.shared.u32 %r1, [%r6];", |t| 4 * (t ^ 1) + 1),
+        // The phase expects the copies' arrivals besides those of the threads.
+        (".shared .b64 b; setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared.b64 [b], 64; bar.sync 0;
+          cp.async.cg.shared.global [%r0], [%d0], 16; cp.async.mbarrier.arrive.shared::cta.b64 [b];
+          mbarrier.arrive.shared.b64 _, [b];
+          WAIT: mbarrier.test_wait.parity.shared.b64 %p1, [b], 0; @!%p1 bra WAIT; ld.shared.u32 %r1, [%r6];", |t| 4 * (t ^ 1) + 1),
+        // One thread leaves after the first phase; the other 63 make the second one.
+        (".shared .b64 b; setp.eq.u32 %p0, %t, 5; @%p0 mbarrier.init.shared.b64 [b], 64; bar.sync 0; st.shared.u32 [%r0], %t;
+          @%p0 mbarrier.arrive_drop.shared.b64 %d2, [b]; @!%p0 mbarrier.arrive.shared.b64 %d2, [b];
+          WAIT: mbarrier.try_wait.shared.b64 %p1, [b], %d2; @!%p1 bra WAIT; bar.sync 0; @!%p0 mbarrier.arrive.shared.b64 %d2, [b];
+          LAST: mbarrier.try_wait.parity.shared.b64 %p1, [b], 1; @!%p1 bra LAST; ld.shared.u32 %r1, [%r6];", |t| t ^ 1),
         // By two mbarriers, of which the second has all copies to wait for.
         (".shared .b64 b; .shared .b64 c; setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared.b64 [b], 64; @%p0 mbarrier.init.shared.b64 [c], 64; bar.sync 0;
           cp.async.ca.shared.global [%r0], [%d0], 4; cp.async.mbarrier.arrive.noinc.shared::cta.b64 [b];
@@ -87,6 +97,18 @@ fn mistakes_with_copies() {
                LOOP: mbarrier.try_wait.parity.shared.b64 %p1, [b], 0; @!%p1 bra LOOP;"],
             Mbarrier,
             "none of 1 is left in phase 0",
+        ),
+        (
+            &[".shared .b64 b; setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared.b64 [b], 3; bar.sync 0;
+               @%p0 mbarrier.arrive.noComplete.shared.b64 %d2, [b], 2; @%p0 mbarrier.arrive.noComplete.shared.b64 %d2, [b], 1;"],
+            Mbarrier,
+            "with .noComplete that completes phase 0",
+        ),
+        (
+            &[".shared .b64 b; setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared.b64 [b], 3; bar.sync 0;
+               @%p0 mbarrier.arrive_drop.shared.b64 %d2, [b], 4;"],
+            Mbarrier,
+            "of 4 arrivals, of 3 that a phase expects",
         ),
         (
             &[".shared .b64 b; setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared.b64 [b], 1; bar.sync 0; @%p0 mbarrier.inval.shared::cta.b64 [b];
@@ -301,10 +323,7 @@ fn mistakes_in_the_text() {
             "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r0], [%r1], 16, [%r2];",
             "unsupported in ptx-emu: cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes",
         ),
-        (
-            "mbarrier.arrive_drop.shared.b64 %d0, [%r0];",
-            "unsupported in ptx-emu: mbarrier.arrive_drop.shared.b64",
-        ),
+        ("mbarrier.pending_count.b64 %r0, %d0;", "unsupported in ptx-emu: mbarrier.pending_count.b64"),
         ("mbarrier.init.shared.b64 [%r0], 0;", "a number from 1 to 1048575 was expected"),
         ("mbarrier.try_wait.parity.shared.b64 %p0, [%r0], 2;", "an integer literal from 0 to 1 was expected"),
         (

@@ -4,14 +4,18 @@
 //! bytes, save for `tanh.approx`, printed addresses and `%nwarpid`; NaNs through `cvt.f32.bf16` and `%warpid` were
 //! fixed afterwards.
 
+mod check;
 mod clusters;
 mod compare;
 mod control;
 mod convert;
 mod copies;
 mod dependents;
+mod exact;
 mod faults;
 mod float;
+mod forms;
+mod fragments;
 mod functions;
 mod fuzz;
 mod halves;

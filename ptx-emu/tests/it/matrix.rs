@@ -179,8 +179,8 @@ fn mistakes_in_the_text() {
             ".f32 registers were expected",
         ),
         (
-            "mma.sync.aligned.m16n8k16.row.col.f32.e4m3.e4m3.f32 {%r0,%r1,%r2,%r3}, {%r0,%r1}, {%r0}, {%r0,%r1,%r2,%r3};",
-            "unsupported in ptx-emu: mma.sync.aligned.m16n8k16.row.col.f32.e4m3.e4m3.f32",
+            "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r0,%r1,%r2,%r3}, {%r0,%r1}, {%r0}, {%r0,%r1,%r2,%r3};",
+            "unsupported in ptx-emu: mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32",
         ),
     ];
     for (inst, wanted) in rows {

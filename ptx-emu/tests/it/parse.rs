@@ -33,10 +33,10 @@ fn mistakes_in_a_kernel() {
         ("foo.u32 %r0;", "`foo` is not an instruction"),
         ("wgmma.fence.sync.aligned;", "`wgmma` needs a target such as sm_90a, the target is sm_90"),
         (
-            "wmma.load.a.sync.aligned.row.m16n16k16.f16 {%r0}, [%d0];",
-            "unsupported in ptx-emu: wmma.load.a.sync.aligned.row.m16n16k16.f16",
+            "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r0}, [%r1];",
+            "unsupported in ptx-emu: tcgen05.ld.sync.aligned.32x32b.x1.b32",
         ),
-        ("dp2a.lo.u32.u32 %r0, %r1, %r2, %r3;", "unsupported in ptx-emu: dp2a.lo.u32.u32"),
+        ("discard.global.L2 [%d0], 128;", "unsupported in ptx-emu: discard.global.L2"),
         ("mov.u32 %r0, %pm0;", "unsupported in ptx-emu: special register `%pm0`"),
         ("call f, (%r0);", "`f` is not declared as a function"),
         ("popc.u32 %r0, %r1;", "`popc.u32` is not an instruction; there are popc.b32, popc.b64"),

@@ -164,6 +164,32 @@ fn bytes_are_stored() {
     }
 }
 
+/// Two reductions to one place, which both read and write it, in each of the two launches.
+#[test]
+fn bytes_are_reduced() {
+    type Reduced = fn(u32) -> u32;
+    let cases: [(&str, Reduced); 3] = [
+        ("add.u32", |x| x + 0x0005_0004),
+        ("max.s32", |x| x.max(0x0005_0004)),
+        // Subnormal halves add as integers do.
+        ("add.noftz.f16", |x| x + 0x0005_0004),
+    ];
+    for (op, of) in cases {
+        for schedule in SCHEDULES {
+            let reduce = format!(
+                "@%first cp.reduce.async.bulk.global.shared::cta.bulk_group.{op} [%out], [%s], 1024; @%first cp.async.bulk.commit_group;\n"
+            );
+            let body = [WRITE, FENCE, "bar.sync 0;", &reduce, &reduce, WAIT].concat();
+            let (_, out) =
+                launch(&body, &[16, 8], 32, schedule).unwrap_or_else(|fault| panic!("{op}: {fault}"));
+            let wanted = (0..4).fold(0, |x, _| of(x));
+            let word = |i: usize| u32::from(out[2 * i]) | u32::from(out[2 * i + 1]) << 16;
+            assert!((0..256).all(|i| word(i) == wanted), "{op}: {:#x}, not {wanted:#x}", word(0));
+            assert!((256..512).all(|i| word(i) == 0), "{op}");
+        }
+    }
+}
+
 #[test]
 fn mistakes_with_tensors() {
     use Class::{

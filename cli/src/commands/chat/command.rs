@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::session::Session;
 use crate::failure::Failure;
 use crate::limited;
+use crate::message::Message;
 use crate::output::{Content, Output};
-use crate::template::Message;
 use crate::terminal::say;
 
 /// What a line may ask for.
@@ -19,16 +19,19 @@ pub(super) enum Command {
     Reset,
     Save(PathBuf),
     Load(PathBuf),
+    /// The answer of a tool that was called: its name, and what it says.
+    Tool(String, String),
     Help,
     Exit,
 }
 
 /// The commands: the name, what follows it, and what it does.
-const COMMANDS: [(&str, &str, &str); 6] = [
+const COMMANDS: [(&str, &str, &str); 7] = [
     ("/system", "[TEXT]", "what the system says before all others; without a text, shows it"),
     ("/reset", "", "forgets all messages but that of the system"),
     ("/save", "FILE", "writes the conversation as JSON: a list of messages with role and content"),
     ("/load", "FILE", "goes on with the conversation of a file"),
+    ("/tool", "NAME RESULT", "gives the answer of a tool that the model has called"),
     ("/help", "", "shows this"),
     ("/exit", "", "leaves, as Ctrl-D does"),
 ];
@@ -51,6 +54,7 @@ pub(super) fn parse(line: &str) -> Result<Option<Command>, String> {
         _ => {}
     }
     Ok(Some(match name {
+        "/tool" => tool(rest)?,
         "/system" => Command::System(Some(rest.to_owned()).filter(|rest| !rest.is_empty())),
         "/reset" => Command::Reset,
         "/save" => Command::Save(rest.into()),
@@ -58,6 +62,11 @@ pub(super) fn parse(line: &str) -> Result<Option<Command>, String> {
         "/help" => Command::Help,
         _ => Command::Exit,
     }))
+}
+
+fn tool(rest: &str) -> Result<Command, String> {
+    let (name, result) = rest.split_once(char::is_whitespace).ok_or("/tool takes a name and a result")?;
+    Ok(Command::Tool(name.to_owned(), result.trim_start().to_owned()))
 }
 
 impl Command {
@@ -74,8 +83,9 @@ impl Command {
                 say(format!("{} messages", messages.len()));
                 session.load(messages)?;
             }
+            Command::Tool(name, result) => session.tool(&name, &result)?,
             Command::Help => COMMANDS.iter().for_each(|(name, wanted, does)| {
-                say(format!("{:14} {does}", format!("{name} {wanted}")));
+                say(format!("{:18} {does}", format!("{name} {wanted}")));
             }),
             Command::Exit => {}
         }
@@ -119,7 +129,7 @@ mod tests {
 
     #[test]
     fn lines_with_a_slash_are_commands() {
-        let cases: [(&str, Result<Option<Command>, &str>); 11] = [
+        let cases: [(&str, Result<Option<Command>, &str>); 13] = [
             ("a /save", Ok(None)),
             (" /save", Ok(None)),
             ("/system  Be brief. ", Ok(Some(Command::System(Some("Be brief.".into()))))),
@@ -128,6 +138,8 @@ mod tests {
             ("/save a b", Ok(Some(Command::Save("a b".into())))),
             ("/load x", Ok(Some(Command::Load("x".into())))),
             ("/exit", Ok(Some(Command::Exit))),
+            ("/tool now  12 h ", Ok(Some(Command::Tool("now".into(), "12 h".into())))),
+            ("/tool now", Err("/tool takes a name and a result")),
             ("/save ", Err("/save takes the name of a file")),
             ("/reset all", Err("/reset takes nothing, not \"all\"")),
             ("/sing", Err("there is no command /sing; /help lists them. A message may begin with a space")),
@@ -149,11 +161,19 @@ mod tests {
             (r#"{"messages": "a"}"#, none),
             (
                 r#"[{"role": "user", "content": "a"}, {"role": "assistant", "content": null}]"#,
-                "has a message 2 that is none: invalid type: null, expected a string",
+                "has a message 2 that is none: it has no content",
             ),
             (
                 r#"[{"role": "user", "content": "a", "name": "b"}]"#,
-                "has a message 1 that is none: unknown field `name`, expected `role` or `content`",
+                "has a message 1 that is none: only a tool has name and tool_call_id",
+            ),
+            (
+                r#"[{"role": "user", "content": "a", "tool_calls": [{"function": {"name": "b", "arguments": {}}}]}]"#,
+                "has a message 1 that is none: only the assistant calls tools",
+            ),
+            (
+                r#"[{"role": "assistant", "tool_calls": [{"function": {"name": "b", "arguments": 1}}]}]"#,
+                "has a message 1 that is none: arguments are neither an object nor one as a text",
             ),
         ];
         for (text, wanted) in cases {

@@ -72,7 +72,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     adapter::line(&model.outline).into_iter().for_each(say);
     let limits = Limits { ctx, tokens: args.n.unwrap_or(u32::MAX), when_full: args.when_full };
     let end_tokens = &model.outline.stop;
-    let voice = Voice { words: &words, template, end_tokens, stops: &stops, grammar: grammar.as_ref() };
+    let voice =
+        Voice { words: &words, template: &template, end_tokens, stops: &stops, grammar: grammar.as_ref() };
     let mut session = Session::new(writer, voice, limits);
     args.template.system().into_iter().for_each(|text| session.set_system(text));
     let input = Input::open(args)?;

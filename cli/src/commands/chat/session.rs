@@ -11,10 +11,11 @@ use super::WhenFull;
 use crate::failure::Failure;
 use crate::grammar;
 use crate::interrupt;
+use crate::message::{ASSISTANT, Call, Message, SYSTEM, TOOL, USER, waiting};
 use crate::progress::PromptBar;
-use crate::reply::{Form, Printer, Reply, why};
+use crate::reply::{Called, Form, Printer, Reply, why};
 use crate::speculative::Writer;
-use crate::template::{Message, Template};
+use crate::template::Template;
 use crate::terminal::say;
 
 /// What bounds an answer.
@@ -29,7 +30,7 @@ pub(super) struct Limits {
 /// What a model needs to speak.
 pub(super) struct Voice<'a> {
     pub(super) words: &'a Tokenizer,
-    pub(super) template: Template,
+    pub(super) template: &'a Template,
     /// Tokens that end a text.
     pub(super) end_tokens: &'a [u32],
     pub(super) stops: &'a StopStrings,
@@ -77,11 +78,15 @@ impl<'a> Session<'a> {
         self.dropped = 0;
     }
 
-    /// Goes on with another conversation. If it ends with a user's message, that is answered.
+    /// Goes on with another conversation. If it ends with a message of a user or a tool, that is answered.
     pub(super) fn load(&mut self, messages: Vec<Message>) -> Result<(), Failure> {
         let before = std::mem::replace(&mut self.messages, messages);
         let dropped = std::mem::take(&mut self.dropped);
-        if self.messages.last().is_none_or(|last| last.role != USER) {
+        if !waiting(&self.messages).is_empty() {
+            self.tell_waiting();
+            return Ok(());
+        }
+        if self.messages.last().is_none_or(|last| last.role != USER && last.role != TOOL) {
             return Ok(());
         }
         let answered = self.answer();
@@ -93,8 +98,39 @@ impl<'a> Session<'a> {
 
     /// Says something and prints the answer. If there is none, nothing was said.
     pub(super) fn say(&mut self, text: &str) -> Result<(), Failure> {
+        self.put(Message::new(USER, text))
+    }
+
+    /// Gives the answer of a tool that was called. The model goes on when the last call has its answer.
+    pub(super) fn tool(&mut self, name: &str, result: &str) -> Result<(), Failure> {
+        let waiting = waiting(&self.messages);
+        let Some(call) = waiting.iter().find(|call| call.function.name == name) else {
+            return Err(Failure::Input(match names(&waiting) {
+                none if none.is_empty() => "the model waits for no tool".to_owned(),
+                names => format!("the model has not called {name}, or has its answer; it waits for {names}"),
+            }));
+        };
+        let message = Message::answering(call, result);
+        if waiting.len() == 1 {
+            return self.put(message);
+        }
+        self.messages.push(message);
+        self.tell_waiting();
+        Ok(())
+    }
+
+    fn tell_waiting(&self) {
+        let waiting = waiting(&self.messages);
+        if let Some(first) = waiting.first() {
+            let (names, first) = (names(&waiting), &first.function.name);
+            say(format!("(waits for {names}: /tool {first} RESULT)"));
+        }
+    }
+
+    /// Adds a message and prints the answer. If there is none, the message was not.
+    fn put(&mut self, message: Message) -> Result<(), Failure> {
         let (len, dropped) = (self.messages.len(), self.dropped);
-        self.messages.push(Message::new(USER, text));
+        self.messages.push(message);
         let answered = self.answer();
         let silent = self.messages.len() == len + 1;
         if answered.is_err() || silent {
@@ -110,24 +146,39 @@ impl<'a> Session<'a> {
     /// Prints the answer to the last message, and keeps it.
     fn answer(&mut self) -> Result<(), Failure> {
         let Some((reply, ending, whole)) = self.speak()? else { return Ok(()) };
-        self.messages.push(Message::new(ASSISTANT, &reply.text));
+        let message = self.message(&reply);
+        self.messages.push(message);
         if matches!(ending, Ending::Limit | Ending::ContextFull | Ending::Interrupted) {
             say(format!("({})", why(&ending, Some(self.voice.words))));
         }
         if !whole {
             say(format!("({})", grammar::INCOMPLETE));
         }
+        self.tell_waiting();
         Ok(())
+    }
+
+    /// The message that a reply is.
+    fn message(&self, reply: &Reply) -> Message {
+        let Some(Called { said, calls }) = reply.called.as_ref().filter(|called| !called.calls.is_empty())
+        else {
+            return Message::new(ASSISTANT, &reply.text);
+        };
+        let unknown = calls.iter().find(|call| self.voice.template.lacks(&call.name));
+        unknown.iter().for_each(|call| say(format!("(there is no tool {})", call.name)));
+        let before = self.messages.iter().map(|message| message.tool_calls.len()).sum();
+        Message::calling(said.trim(), calls, before)
     }
 
     /// Prints an answer, and gives whether it is a whole one within the grammar. While it grows, turns may be dropped.
     /// Nothing if it was interrupted before its first token.
     fn speak(&mut self) -> Result<Option<(Reply, Ending, bool)>, Failure> {
-        let Voice { words, end_tokens, stops, grammar, .. } = self.voice;
+        let Voice { words, end_tokens, stops, grammar, template } = self.voice;
         let mut matcher = grammar.map(Grammar::matcher);
         let (mut reply, mut stream) = (Reply::default(), TextStream::new(Some(words), end_tokens, stops));
         let mut prompt = self.fit(&[])?.ok_or_else(|| self.no_room())?;
-        let mut printer = Printer::new(Form::Text);
+        stream.spell(&template.call_tokens());
+        let mut printer = Printer::new(Form::Text).with_calls(template.calls(&template.text(self.shown())?));
         loop {
             let ending = match self.take_in(&prompt)? {
                 ControlFlow::Break(()) if reply.tokens.is_empty() => return Ok(None),
@@ -151,7 +202,7 @@ impl<'a> Session<'a> {
         &mut self,
         reply: &mut Reply,
         stream: &mut TextStream<'_>,
-        printer: &mut Printer,
+        printer: &mut Printer<'_>,
         matcher: Option<&mut Matcher>,
     ) -> Result<Ending, Failure> {
         let limit = self.limits.tokens - reply.tokens.len() as u32;
@@ -194,11 +245,15 @@ impl<'a> Session<'a> {
 
     /// The tokens of what is not dropped.
     fn tokens(&self, said: &[u32]) -> Result<Vec<u32>, Failure> {
-        let system = usize::from(self.system().is_some());
-        let shown = self.messages[..system].iter().chain(&self.messages[system + self.dropped..]);
-        let mut tokens = self.voice.template.tokens(shown, self.voice.words)?;
+        let mut tokens = self.voice.template.tokens(self.shown(), self.voice.words)?;
         tokens.extend(said);
         Ok(tokens)
+    }
+
+    /// The messages that are not dropped.
+    fn shown(&self) -> impl Iterator<Item = &Message> {
+        let system = usize::from(self.system().is_some());
+        self.messages[..system].iter().chain(&self.messages[system + self.dropped..])
     }
 
     /// Drops the oldest turn: all up to the user's next message. Not the latest one.
@@ -223,6 +278,7 @@ impl<'a> Session<'a> {
     }
 }
 
-const SYSTEM: &str = "system";
-const USER: &str = "user";
-const ASSISTANT: &str = "assistant";
+/// The names of the tools that are called.
+fn names(calls: &[&Call]) -> String {
+    calls.iter().map(|call| call.function.name.as_str()).collect::<Vec<_>>().join(", ")
+}

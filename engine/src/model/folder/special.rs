@@ -19,6 +19,7 @@ use crate::model::stop;
 pub(crate) const TOKENIZER: &str = "tokenizer.json";
 pub(crate) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 pub(crate) const TEMPLATE_JINJA: &str = "chat_template.jinja";
+pub(crate) const TEMPLATES: &str = "additional_chat_templates";
 pub(crate) const TEMPLATE_JSON: &str = "chat_template.json";
 pub(crate) const GENERATION: &str = "generation_config.json";
 

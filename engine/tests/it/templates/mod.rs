@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+mod calls;
 mod compare;
 
 use compare::Outcome;

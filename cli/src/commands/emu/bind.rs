@@ -1,0 +1,228 @@
+//! From what `--arg`, `--const` and `--expect` say to the buffers and arguments of a check.
+
+use ptx_emu::check;
+use ptx_emu::check::{Buffer, Check, Expected, Field, Role};
+use ptx_emu::{Kernel, Param};
+
+use super::argument::{Argument, BufferValue, Constant, Expectation, Fill, Member, Value};
+use super::{fill, npy};
+
+/// The buffers that have a name.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    /// The name on the command line, and the number of the buffer.
+    names: Vec<(String, usize)>,
+}
+
+/// Makes the buffers and the arguments of a kernel.
+pub(crate) fn bind(check: &mut Check<'_>, given: &[Argument], seed: u64) -> Result<Buffers, String> {
+    let kernel = check.kernel;
+    let mut slots: Vec<Option<&Argument>> = vec![None; kernel.params.len()];
+    let mut buffers = Buffers::default();
+    for argument in given {
+        let wrong = |what: String| format!("--arg {}: {what}", argument.name);
+        let param = position(kernel, &argument.name);
+        match param {
+            Some(i) if slots[i].is_some() => {
+                return Err(wrong(format!("parameter {i} has an argument already")));
+            }
+            Some(i) => slots[i] = Some(argument),
+            None if is_member(given, &argument.name) => {}
+            None => return Err(wrong(unknown(kernel))),
+        }
+        if let Value::Buffer(value) = &argument.value {
+            let label = param.map_or(&argument.name, |i| &kernel.params[i].name);
+            let number = buffers.names.len();
+            let buffer =
+                buffer(&short(kernel, label), value, seed.wrapping_add(number as u64)).map_err(wrong)?;
+            buffers.names.push((argument.name.clone(), number));
+            check.buffer(buffer);
+        }
+    }
+    let missing = slots.iter().zip(&kernel.params).enumerate().filter(|(_, (slot, _))| slot.is_none());
+    let missing: Vec<String> = missing.map(|(i, (_, param))| named(kernel, i, param)).collect();
+    if !missing.is_empty() {
+        return Err(format!(
+            "no --arg for {}; write for example --arg {}",
+            missing.join(", "),
+            example(kernel, slots.iter().position(Option::is_none).unwrap_or(0))
+        ));
+    }
+    let arguments = slots.into_iter().flatten().enumerate();
+    check.args =
+        arguments.map(|(i, argument)| packed(kernel, i, argument, &buffers)).collect::<Result<_, _>>()?;
+    Ok(buffers)
+}
+
+/// The number of the parameter of a name: its own, without what nvcc and Triton put in front, or the number itself.
+fn position(kernel: &Kernel, name: &str) -> Option<usize> {
+    let by_name = |param: &Param| param.name == name || short(kernel, &param.name) == name;
+    let found = kernel.params.iter().position(by_name);
+    found.or_else(|| name.parse().ok().filter(|i| *i < kernel.params.len()))
+}
+
+/// `_Z5saxpyPf_param_0` of kernel `_Z5saxpyPf` is `param_0`.
+pub(crate) fn short(kernel: &Kernel, name: &str) -> String {
+    let rest = name.strip_prefix(&kernel.name).and_then(|rest| rest.strip_prefix('_'));
+    rest.filter(|rest| rest.starts_with("param")).unwrap_or(name).to_owned()
+}
+
+fn named(kernel: &Kernel, number: usize, param: &Param) -> String {
+    format!("parameter {number} `{}` ({})", short(kernel, &param.name), param.ty)
+}
+
+fn unknown(kernel: &Kernel) -> String {
+    let params = kernel.params.iter().enumerate().map(|(i, param)| named(kernel, i, param));
+    let params: Vec<String> = params.collect();
+    match params.is_empty() {
+        true => "the kernel has no parameters".into(),
+        false => format!(
+            "the kernel has no such parameter, and no @ names such a buffer; it has {}",
+            params.join(", ")
+        ),
+    }
+}
+
+/// How an argument for a parameter may look.
+pub(crate) fn example(kernel: &Kernel, number: usize) -> String {
+    let param = &kernel.params[number];
+    let name = short(kernel, &param.name);
+    match (param.ty.as_str(), param.size) {
+        (".f32" | ".f64" | ".f16" | ".f16x2", _) => format!("{name}={}:1.0", &param.ty[1..]),
+        (_, 8) if !param.ty.contains('[') => format!("{name}=in:f32:1000"),
+        (ty, size) if ty.contains('[') => format!("{name}=struct:@buffer,i32:3 ({size} bytes)"),
+        (_, size) => format!("{name}=s{}:1", 8 * size),
+    }
+}
+
+/// Whether an `@` names a buffer.
+fn is_member(given: &[Argument], name: &str) -> bool {
+    let is = |member: &Member| matches!(member, Member::Pointer { buffer, .. } if buffer == name);
+    given.iter().any(|argument| match &argument.value {
+        Value::Buffer(_) => false,
+        Value::Member(member) => is(member),
+        Value::Struct(members) => members.iter().any(is),
+    })
+}
+
+fn buffer(label: &str, value: &BufferValue, seed: u64) -> Result<Buffer, String> {
+    let (element, count, contents) = match (value.shape, &value.fill) {
+        (None, Some(Fill::File(path))) => {
+            let array = npy::read(path)?;
+            (array.element, array.count(), Some(array.bytes))
+        }
+        (Some((element, count)), None) => (element, count, None),
+        (Some((element, count)), Some(fill)) => {
+            (element, count, Some(fill::fill(fill, element, count, seed)?))
+        }
+        (None, _) => return Err("a buffer needs a type and a count".into()),
+    };
+    Ok(Buffer { role: value.role, contents, ..Buffer::empty(label, element, count) })
+}
+
+/// The bytes of an argument, which must be those of its parameter.
+fn packed(
+    kernel: &Kernel,
+    number: usize,
+    argument: &Argument,
+    buffers: &Buffers,
+) -> Result<check::Argument, String> {
+    let param = &kernel.params[number];
+    let packed = match &argument.value {
+        Value::Buffer(_) => check::Argument::pointer(buffers.find(&argument.name)?, 0),
+        Value::Member(member) => {
+            fits(param, member).map_err(|what| format!("--arg {}: {what}", argument.name))?;
+            member_of(member, buffers)?
+        }
+        Value::Struct(members) => {
+            let members = members.iter().map(|member| member_of(member, buffers));
+            check::Argument::structure(members.collect::<Result<Vec<_>, _>>()?)
+        }
+    };
+    match packed.bytes() == param.size as usize {
+        true => Ok(packed),
+        false => Err(format!(
+            "--arg {}: {} bytes for {}, which has {}; {}",
+            argument.name,
+            packed.bytes(),
+            named(kernel, number, param),
+            param.size,
+            "an address has 8 bytes, and the members of a struct lie at multiples of their sizes"
+        )),
+    }
+}
+
+/// A float is no integer of the same size.
+fn fits(param: &Param, member: &Member) -> Result<(), String> {
+    let Member::Scalar { written, element, .. } = member else { return Ok(()) };
+    let is_float = [".f16", ".bf16", ".f32", ".f64"].contains(&param.ty.as_str());
+    let is_integer = param.ty.starts_with(".u") || param.ty.starts_with(".s");
+    let differs = is_float && !element.is_float() || is_integer && element.is_float();
+    match differs && !written.starts_with('b') {
+        true => Err(format!(
+            "the parameter is {}, not {}; b{} gives bits of any kind",
+            param.ty,
+            element.name(),
+            8 * element.bytes()
+        )),
+        false => Ok(()),
+    }
+}
+
+fn member_of(member: &Member, buffers: &Buffers) -> Result<check::Argument, String> {
+    match member {
+        Member::Scalar { bytes, .. } => Ok(check::Argument(vec![Field::Bytes(bytes.clone())])),
+        Member::Pointer { buffer, offset } => Ok(check::Argument::pointer(buffers.find(buffer)?, *offset)),
+    }
+}
+
+impl Buffers {
+    fn find(&self, name: &str) -> Result<usize, String> {
+        let found = self.names.iter().find(|(known, _)| known == name).map(|(_, number)| *number);
+        let known = || self.names.iter().map(|(known, _)| known.as_str()).collect::<Vec<_>>().join(", ");
+        found.ok_or_else(|| match self.names.is_empty() {
+            true => format!("there is no buffer {name}; --arg {name}=in:f32:1000 makes one"),
+            false => format!("there is no buffer {name}; there are {}", known()),
+        })
+    }
+
+    /// Sets what buffers must hold.
+    pub(crate) fn expect(&self, check: &mut Check<'_>, expected: &[Expectation]) -> Result<(), String> {
+        for Expectation { name, fill, tolerance } in expected {
+            let wrong = |what: String| format!("--expect {name}: {what}");
+            let number = self.find(name).or_else(|error| {
+                let param =
+                    position(check.kernel, name).map(|i| short(check.kernel, &check.kernel.params[i].name));
+                let found = check.buffers.iter().position(|buffer| Some(&buffer.name) == param.as_ref());
+                found.ok_or(wrong(error))
+            })?;
+            let buffer = &mut check.buffers[number];
+            let bytes = fill::fill(fill, buffer.element, buffer.count, 0).map_err(wrong)?;
+            buffer.expected = Some(Expected { bytes, tolerance: *tolerance });
+        }
+        Ok(())
+    }
+}
+
+/// What variables hold.
+pub(crate) fn variables(constants: &[Constant]) -> Result<Vec<(String, Vec<u8>)>, String> {
+    let bytes = |constant: &Constant| match (&constant.fill, constant.element) {
+        (Fill::Values(values), Some(element)) => fill::values(values, element),
+        (Fill::File(path), _) => npy::read(path).map(|array| array.bytes),
+        _ => Err("a variable needs a type and values".into()),
+    };
+    let one = |constant: &Constant| {
+        let wrong = |what: String| format!("--const {}: {what}", constant.name);
+        Ok((constant.name.clone(), bytes(constant).map_err(wrong)?))
+    };
+    constants.iter().map(one).collect()
+}
+
+/// What a buffer is, as the command line has it.
+pub(crate) fn role(role: Role) -> &'static str {
+    match role {
+        Role::In => "in",
+        Role::Out => "out",
+        Role::InOut => "inout",
+    }
+}

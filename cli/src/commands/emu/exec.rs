@@ -1,0 +1,262 @@
+//! `warpwright emu exec`: a program on the emulator's CUDA driver.
+//!
+//! The driver is a shared library of this workspace, which a program finds in place of `libcuda.so.1`: a temporary folder
+//! with a link of that name stands first in `LD_LIBRARY_PATH`. `WARPWRIGHT_EMU_REPORT` names the file to which the library
+//! writes a line of JSON for each launch, finding and leak (`cuda-emu/src/report.rs`).
+
+use std::collections::BTreeMap;
+use std::env::{self, consts};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::interrupt::{self, Pending};
+use crate::output::{Content, Output};
+use crate::terminal::printable;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The emulator's driver [default: libwarpwright_cuda_emu.so beside this program, in deps/ there or in ../lib]
+    #[arg(long, value_name = "FILE")]
+    library: Option<PathBuf>,
+    /// Keep the report: a line of JSON for each launch, finding and leak
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// What the program does not release is a finding too
+    #[arg(long)]
+    leaks: bool,
+    /// Program and its arguments, behind --
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// The variable that the shared library reads.
+const REPORT: &str = "WARPWRIGHT_EMU_REPORT";
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let output = args.json.as_deref().map(|path| Output {
+        option: "--json",
+        path,
+        inputs: Vec::new(),
+        content: Content::Aside,
+    });
+    output.as_ref().map_or(Ok(()), Output::check)?;
+    let library = library(args.library.as_deref())?;
+    let folder = tempfile::tempdir().map_err(|error| unprepared(&error))?;
+    let file = folder.path().join("report.jsonl");
+    link(&library, folder.path()).map_err(|error| unprepared(&error))?;
+    let status = {
+        let _pending = Pending::short();
+        start(args, folder.path(), &file)?
+    };
+    let text = fs::read_to_string(&file).unwrap_or_default();
+    if let Some(output) = output {
+        output.write(|sink| sink.write(text.as_bytes()))?;
+    }
+    let report = Report::read(&text)?;
+    report.print(&mut io::stdout().lock())?;
+    interrupt::check()?;
+    verdict(args, &report, status)
+}
+
+fn unprepared(error: &io::Error) -> Failure {
+    Failure::Runtime(format!("cannot prepare a folder for the driver: {error}"))
+}
+
+/// Where the driver is.
+fn library(named: Option<&Path>) -> Result<PathBuf, Failure> {
+    if let Some(path) = named {
+        return fs::canonicalize(path)
+            .map_err(|error| Failure::Input(format!("--library {}: {error}", path.display())));
+    }
+    let name = format!("{}warpwright_cuda_emu{}", consts::DLL_PREFIX, consts::DLL_SUFFIX);
+    let own = env::current_exe().and_then(fs::canonicalize).unwrap_or_default();
+    let beside = own.parent().unwrap_or(Path::new("."));
+    let places = [beside.join(&name), beside.join("deps").join(&name), beside.join("../lib").join(&name)];
+    places.iter().find_map(|place| fs::canonicalize(place).ok()).ok_or_else(|| {
+        Failure::Input(format!(
+            "{name} is neither in {} nor in its deps nor in ../lib; `cargo build --release -p warpwright-cuda-emu` builds \
+             it, and --library FILE names it",
+            beside.display()
+        ))
+    })
+}
+
+/// Puts the driver into a folder under its names.
+#[cfg(unix)]
+fn link(library: &Path, folder: &Path) -> io::Result<()> {
+    ["libcuda.so.1", "libcuda.so"]
+        .iter()
+        .try_for_each(|name| std::os::unix::fs::symlink(library, folder.join(name)))
+}
+
+#[cfg(not(unix))]
+fn link(_: &Path, _: &Path) -> io::Result<()> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "programs run on the emulated driver on Linux alone"))
+}
+
+fn start(args: &Args, folder: &Path, file: &Path) -> Result<ExitStatus, Failure> {
+    let (program, rest) = args.program.split_first().expect("clap asks for one");
+    let mut paths = folder.as_os_str().to_owned();
+    if let Some(more) = env::var_os("LD_LIBRARY_PATH").filter(|more| !more.is_empty()) {
+        paths.push(":");
+        paths.push(more);
+    }
+    let mut command = Command::new(program);
+    command.args(rest).env("LD_LIBRARY_PATH", paths).env(REPORT, file);
+    let status = command.status();
+    status.map_err(|error| Failure::Input(format!("cannot start {}: {error}", shown(program))))
+}
+
+fn shown(text: &OsStr) -> String {
+    text.to_string_lossy().into_owned()
+}
+
+/// What the run means. What was not checked is not clean.
+fn verdict(args: &Args, report: &Report, status: ExitStatus) -> Result<(), Failure> {
+    let program = shown(&args.program[0]);
+    if report.processes == 0 {
+        return Err(Failure::Input(format!(
+            "{program} did not start the CUDA driver ({status}): nothing was checked. It must load libcuda.so.1 by that name; \
+             a path of its own, or an RPATH, leads elsewhere"
+        )));
+    }
+    if !status.success() {
+        return Err(Failure::Runtime(format!("{program} failed: {status}")));
+    }
+    let leaked = args.leaks && !report.leaks.is_empty();
+    if leaked || !report.findings.is_empty() { Err(Failure::Shown) } else { Ok(()) }
+}
+
+/// What the library has written.
+#[derive(Debug, Default)]
+struct Report {
+    /// Processes that started the driver.
+    processes: usize,
+    /// Those that ended in order.
+    ended: usize,
+    /// Whether there was too much work side by side to compare all of it.
+    forgot: bool,
+    /// Launches of each kernel.
+    launches: BTreeMap<String, u64>,
+    /// The first text of equal findings, and how many there are.
+    findings: Vec<(String, String, u64)>,
+    /// What was not released: the number of each kind, and bytes.
+    leaks: BTreeMap<String, (u64, u64)>,
+}
+
+impl Report {
+    fn read(text: &str) -> Result<Report, Failure> {
+        let mut report = Report::default();
+        for line in text.lines() {
+            let line: Value = serde_json::from_str(line).map_err(|error| {
+                Failure::Runtime(format!(
+                    "the driver's report cannot be read ({error}): is the library of the same version as this program?"
+                ))
+            })?;
+            report.add(&line);
+        }
+        Ok(report)
+    }
+
+    fn add(&mut self, line: &Value) {
+        let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
+        match line["kind"].as_str() {
+            Some("start") => self.processes += 1,
+            Some("launch") => *self.launches.entry(text("kernel")).or_default() += 1,
+            Some("finding") => self.finding(line),
+            Some("leak") => {
+                let (count, bytes) = self.leaks.entry(text("what")).or_default();
+                *count += 1;
+                *bytes += line["bytes"].as_u64().unwrap_or(0);
+            }
+            Some("end") => {
+                self.ended += 1;
+                self.forgot |= line["forgot"] == true;
+            }
+            _ => {}
+        }
+    }
+
+    /// Findings of one class at the same instructions are one.
+    fn finding(&mut self, line: &Value) {
+        let places = line["places"].as_array().map(Vec::as_slice).unwrap_or(&[]);
+        let place = |place: &Value| format!("{}:{}:{};", place["kernel"], place["line"], place["column"]);
+        let text = line["text"].as_str().unwrap_or_default();
+        let at: String = places.iter().map(place).collect();
+        let key = if at.is_empty() { text.to_owned() } else { format!("{} {at}", line["class"]) };
+        match self.findings.iter_mut().find(|(known, ..)| *known == key) {
+            Some((.., count)) => *count += 1,
+            None => self.findings.push((key, text.to_owned(), 1)),
+        }
+    }
+
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        for (i, (_, text, count)) in self.findings.iter().enumerate() {
+            let times = if *count == 1 { String::new() } else { format!("\n  seen {count} times") };
+            writeln!(out, "finding {}: {}{times}\n", i + 1, printable(text))?;
+        }
+        let leaks = self.leaks.iter().map(|(what, (count, bytes))| match bytes {
+            0 => format!("{what} ({count})"),
+            _ => format!("{what} ({count}, {bytes} bytes)"),
+        });
+        let leaks: Vec<String> = leaks.collect();
+        if !leaks.is_empty() {
+            writeln!(out, "note: not released at the end: {}", printable(&leaks.join(", ")))?;
+        }
+        if self.ended < self.processes {
+            let killed = self.processes - self.ended;
+            writeln!(
+                out,
+                "note: {killed} processes did not end in order, so what they did not release is unknown"
+            )?;
+        }
+        if self.forgot {
+            writeln!(out, "note: so much work ran side by side that not all of it was compared")?;
+        }
+        let (launches, kernels) = (self.launches.values().sum::<u64>(), self.launches.len());
+        writeln!(out, "{launches} launches of {kernels} kernels, {} findings", self.findings.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_findings_are_one() {
+        let place = |line: u32| format!(r#"{{"kernel":"k","did":"","line":{line},"column":5,"text":"st"}}"#);
+        let finding = |class: &str, line: u32| {
+            format!(
+                r#"{{"kind":"finding","class":"{class}","text":"{class}: x","places":[{}]}}"#,
+                place(line)
+            )
+        };
+        let lines = [
+            r#"{"kind":"start","process":1,"compute_capability":"9.0"}"#.to_owned(),
+            r#"{"kind":"launch","kernel":"k"}"#.to_owned(),
+            finding("OutOfBounds", 3),
+            finding("OutOfBounds", 3),
+            finding("OutOfBounds", 4),
+            finding("GlobalRace", 3),
+            r#"{"kind":"finding","class":"Other","text":"cuFoo: no"}"#.to_owned(),
+            r#"{"kind":"leak","what":"device memory","address":"0x1","bytes":40}"#.to_owned(),
+            r#"{"kind":"leak","what":"device memory","address":"0x2","bytes":2}"#.to_owned(),
+        ];
+        let report = Report::read(&lines.join("\n")).unwrap();
+        let mut out = Vec::new();
+        report.print(&mut out).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "finding 1: OutOfBounds: x\n  seen 2 times\n\nfinding 2: OutOfBounds: x\n\nfinding 3: GlobalRace: x\n\nfinding 4: \
+             cuFoo: no\n\nnote: not released at the end: device memory (2, 42 bytes)\nnote: 1 processes did not end in \
+             order, so what they did not release is unknown\n1 launches of 1 kernels, 4 findings\n"
+        );
+        assert!(Report::read("{").is_err());
+    }
+}

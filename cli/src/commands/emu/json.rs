@@ -1,0 +1,69 @@
+//! Findings as JSON.
+
+use ptx_emu::check::{Check, Finding, Place, Problem, Report};
+use ptx_emu::{Fault, SourcePlace};
+use serde_json::{Value, json};
+
+use super::{command_line, words};
+
+/// All of a report.
+pub(crate) fn report(file: &str, check: &Check<'_>, report: &Report) -> Value {
+    json!({
+        "file": file,
+        "kernel": check.kernel.name,
+        "grid": check.grid,
+        "block": check.block,
+        "schedules": report.schedules,
+        "races": check.trace == ptx_emu::Trace::On,
+        "findings": report.findings.iter().map(|f| finding(check, f)).collect::<Vec<_>>(),
+        "notes": report.notes.iter().map(|note| note.to_string()).collect::<Vec<_>>(),
+        "lane_instructions": report.stats.lane_instructions,
+    })
+}
+
+fn finding(check: &Check<'_>, finding: &Finding) -> Value {
+    let mut value = match &finding.problem {
+        Problem::Fault(fault) => of_fault(check, fault),
+        Problem::Mismatch(place) | Problem::Changed(place) => of_place(place),
+    };
+    value["class"] = finding.problem.class().into();
+    value["seed"] = finding.seed.into();
+    value["schedules"] = finding.schedules.into();
+    value["blocks"] = finding.blocks.into();
+    value["replay"] = command_line::replay(finding.seed).into();
+    value
+}
+
+fn of_fault(check: &Check<'_>, fault: &Fault) -> Value {
+    let element = words::element(check, fault);
+    let other = fault.other.as_ref().map(|other| {
+        let mut place = source(&other.place);
+        place["who"] = other.who.clone().into();
+        place["did"] = other.did.into();
+        place
+    });
+    json!({
+        "what": fault.what,
+        "instead": fault.instead,
+        "kernel": fault.kernel,
+        "block": fault.block,
+        "thread": fault.thread,
+        "lanes": fault.lanes,
+        "place": fault.place.as_ref().map(source),
+        "other": other,
+        "address": fault.address.map(|address| format!("0x{address:x}")),
+        "memory": fault.allocation.as_ref().map(|a| a.label.clone()),
+        "element": element.map(|(_, index)| index),
+    })
+}
+
+fn of_place(place: &Place) -> Value {
+    let Place { buffer, index, found, wanted, wrong, .. } = place;
+    json!({ "memory": buffer, "element": index, "found": found, "wanted": wanted, "wrong": wrong })
+}
+
+fn source(place: &SourcePlace) -> Value {
+    let source = place.rust.as_ref();
+    let source = source.map(|s| json!({ "file": s.file, "line": s.line, "column": s.column }));
+    json!({ "line": place.line, "column": place.column, "text": place.text, "source": source })
+}

@@ -1,0 +1,147 @@
+//! The kernels of a file, and what keeps them from running.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+
+use ptx_emu::{ErrorKind, Kernel, Module, Param, ParseError, ParseErrors, RefusedKernel};
+
+use super::bind::example;
+use super::command_line::quoted;
+use crate::failure::Failure;
+use crate::terminal::printable;
+
+/// Forms that are named of a kernel before the others are counted.
+const NAMED: usize = 3;
+
+/// Prints the kernels, their parameters, and what each lacks.
+pub(crate) fn list(path: &Path, module: &Module) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let (runs, refused) = (module.kernels().count(), module.refused().count());
+    let (major, minor) = module.version();
+    writeln!(
+        out,
+        "{}: .version {major}.{minor}, .target {}; {} kernels, of which {refused} cannot run",
+        path.display(),
+        module.target(),
+        runs + refused
+    )?;
+    for kernel in module.kernels() {
+        writeln!(out, "\n{}\n    {}", signature(&kernel.name, &kernel.params), needs(kernel))?;
+    }
+    for kernel in module.refused() {
+        writeln!(out, "\n{}", signature(&kernel.name, &kernel.params))?;
+        write!(out, "{}", printable(&lacks(kernel)))?;
+    }
+    let variables: Vec<String> =
+        module.variables().map(|v| format!("{} ({} bytes)", v.name, v.bytes)).collect();
+    if !variables.is_empty() {
+        writeln!(out, "\nvariables: {}", variables.join(", "))?;
+    }
+    if let Some(kernel) = module.kernels().next() {
+        writeln!(out, "\nTo run one:\n  {}", invocation(path, kernel))?;
+    }
+    if module.errors().iter().any(|error| error.kind == ErrorKind::IllFormed) {
+        return Err(Failure::Input("the text is wrong; ptxas refuses it too".into()));
+    }
+    match (runs, refused) {
+        (_, 0) => Ok(()),
+        (0, _) => Err(Failure::Input("none of the kernels can run here".into())),
+        _ => Err(Failure::Shown),
+    }
+}
+
+/// `name(x: .u64, n: .u32)`; parameters of nvcc and Triton without the kernel's name in front.
+fn signature(kernel: &str, params: &[Param]) -> String {
+    let own = format!("{kernel}_param");
+    let name = |param: &Param| match param.name.starts_with(&own) {
+        true => param.name[kernel.len() + 1..].to_owned(),
+        false => param.name.clone(),
+    };
+    let params: Vec<String> = params.iter().map(|param| format!("{}: {}", name(param), param.ty)).collect();
+    printable(&format!("{kernel}({})", params.join(", "))).into_owned()
+}
+
+/// What a launch needs.
+fn needs(kernel: &Kernel) -> String {
+    let size = |[x, y, z]: [u32; 3]| format!("{x}x{y}x{z}");
+    let mut parts = vec![match (kernel.reqntid, kernel.maxntid) {
+        (Some(threads), _) => format!("blocks of {} threads", size(threads)),
+        (None, Some(most)) => format!("blocks of at most {} threads", most.iter().product::<u32>()),
+        (None, None) => "blocks of any size".into(),
+    }];
+    parts.extend(kernel.cluster.map(|blocks| format!("clusters of {}", size(blocks))));
+    parts.push(format!("{} bytes of static shared memory", kernel.static_shared));
+    parts.join(", ")
+}
+
+fn lacks(kernel: &RefusedKernel) -> String {
+    let ill = kernel.errors.0.iter().filter(|error| error.kind == ErrorKind::IllFormed);
+    let mut text: String = ill.take(NAMED).map(|error| format!("    {error}\n")).collect();
+    let forms = forms(&kernel.errors.0);
+    if !forms.is_empty() {
+        let named: Vec<String> =
+            forms.iter().take(NAMED).map(|(form, (n, line))| shown(form, *n, *line)).collect();
+        let more = forms.len().saturating_sub(NAMED);
+        let more = if more == 0 { String::new() } else { format!(", and {more} more forms (--missing)") };
+        text += &format!("    the emulator lacks {}{more}\n", named.join(", "));
+    }
+    text
+}
+
+fn shown(form: &str, count: usize, line: u32) -> String {
+    match count {
+        1 => format!("{form} (line {line})"),
+        _ => format!("{form} ({count} times, first in line {line})"),
+    }
+}
+
+/// The forms that are not implemented, most frequent first, with their number and their first line.
+fn forms(errors: &[ParseError]) -> Vec<(&str, (usize, u32))> {
+    let mut forms: BTreeMap<&str, (usize, u32)> = BTreeMap::new();
+    for error in errors {
+        if let ErrorKind::Unsupported(form) = &error.kind {
+            let (count, _) = forms.entry(form).or_insert((0, error.line));
+            *count += 1;
+        }
+    }
+    let mut forms: Vec<_> = forms.into_iter().collect();
+    forms.sort_by_key(|(form, (count, _))| (std::cmp::Reverse(*count), *form));
+    forms
+}
+
+/// A command that runs a kernel, with an argument for each parameter.
+fn invocation(path: &Path, kernel: &Kernel) -> String {
+    let args = (0..kernel.params.len()).map(|i| format!(" --arg {}", quoted(&example(kernel, i))));
+    let block = if kernel.reqntid.is_some() { "" } else { " --block 32" };
+    let (path, name) = (quoted(&path.display().to_string()), quoted(&kernel.name));
+    format!("warpwright emu {path} -k {name} --grid 1{block}{}", args.collect::<String>())
+}
+
+/// Prints each form that is not implemented with its number.
+pub(crate) fn missing(path: &Path, module: &Result<Module, ParseErrors>) -> Result<(), Failure> {
+    let errors = match module {
+        Ok(module) => module.errors(),
+        Err(errors) => &errors.0,
+    };
+    let mut out = io::stdout().lock();
+    let (forms, all) = (forms(errors), errors.len());
+    for (form, (count, line)) in &forms {
+        writeln!(out, "{count:6}  {}  (first in line {line})", printable(form))?;
+    }
+    let lacking: usize = forms.iter().map(|(_, (count, _))| count).sum();
+    writeln!(out, "{}: the emulator lacks {} forms, in {lacking} places", path.display(), forms.len())?;
+    drop(out);
+    let ill: Vec<ParseError> =
+        errors.iter().filter(|error| error.kind == ErrorKind::IllFormed).cloned().collect();
+    match (ill.is_empty(), all) {
+        (false, _) => Err(unusable(path, &ParseErrors(ill))),
+        (true, 0) => Ok(()),
+        (true, _) => Err(Failure::Shown),
+    }
+}
+
+/// The end of a run on text that is wrong.
+pub(crate) fn unusable(path: &Path, errors: &ParseErrors) -> Failure {
+    Failure::Input(format!("{} cannot be used:\n{errors}", path.display()))
+}

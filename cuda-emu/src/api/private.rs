@@ -1,0 +1,28 @@
+//! `cuGetExportTable`, by which libraries of NVIDIA reach functions of its driver that no header declares.
+//!
+//! The CUDA runtime library asks for these tables, and starts with no driver that lacks them. What `libcudart` 13.5 did
+//! with a library that logged its calls stands in `docs/emulated-driver.md`. Three of its calls are a question with a key,
+//! by whose answer it makes sure that it talks to NVIDIA's driver; this one does not pretend to be that.
+
+use std::ffi::c_void;
+
+use warpwright_driver_sys::{CUresult, CUuuid};
+
+use crate::api::export::exported;
+use crate::error::{Result, refuse};
+use crate::ffi::pointer::{In, Out};
+use crate::machine::Machine;
+
+exported! {
+    false 3000 cuGetExportTable cuGetExportTable(table: *mut *const c_void, which: *const CUuuid) => refuse_table;
+}
+
+const WHY: &str = "only NVIDIA's driver has its private tables, and the CUDA runtime library (libcudart, which CuPy and \
+                   PyTorch hold as well) makes sure by a keyed question that it talks to that driver, so programs that \
+                   use it do not start on the emulator; those that call the driver API do";
+
+fn refuse_table(_: &'static Machine, table: Out<*const c_void>, which: In<CUuuid>) -> Result {
+    table.set_if(std::ptr::null());
+    let name: String = which.get()?.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    refuse(CUresult::NOT_SUPPORTED, format!("the table {name}: {WHY}"))
+}

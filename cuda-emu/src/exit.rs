@@ -1,0 +1,107 @@
+//! The end of the process: what the program did not release goes into the report.
+
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use ptx_emu::Kernel;
+
+use crate::handle::{Id, Kind};
+use crate::machine;
+use crate::report::Object;
+use crate::state::State;
+use crate::state::objects::{AllocationKind, StreamKind};
+
+/// Called when the process ends in order, after what the program itself does then.
+#[cfg(target_os = "linux")]
+#[used]
+// SAFETY: the loader calls the functions of this section without arguments, once, when it ends the library.
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = finish;
+
+/// Nothing unwinds into the loader.
+extern "C" fn finish() {
+    let _ = std::panic::catch_unwind(finish_report);
+}
+
+fn finish_report() {
+    let Some(machine) = machine::started() else { return };
+    let Some(report) = machine.device.report.get() else { return };
+    // A thread that was ended within a call may hold the lock for ever.
+    if let Some(state) = machine.state_at_exit() {
+        left(&state).into_iter().for_each(|leak| report.leak(leak));
+    }
+    report.end(machine.device.order.forgot());
+}
+
+/// Calls it at the end of the process where the loader does not.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn at_exit() {
+    unsafe extern "C" {
+        fn atexit(function: extern "C" fn()) -> std::ffi::c_int;
+    }
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    // SAFETY: the C library calls the function once, without arguments.
+    ONCE.call_once(|| drop(unsafe { atexit(finish) }));
+}
+
+/// The loader does.
+#[cfg(target_os = "linux")]
+pub(crate) fn at_exit() {}
+
+/// What the program has made and not released.
+fn left(s: &State) -> Vec<Object> {
+    let mut left = memory(s);
+    let libraries = s.libraries.iter().flat_map(|(_, library)| library.modules.values());
+    let of_library: Vec<_> = libraries.copied().collect();
+    let modules = s.modules.iter().filter(|(id, _)| !of_library.contains(id));
+    left.extend(modules.map(|(id, module)| named("module", id, module.parsed.kernels().next())));
+    left.extend(
+        s.libraries.iter().map(|(id, library)| named("library", id, library.parsed.kernels().next())),
+    );
+    let streams = s.streams.iter().filter(|(id, stream)| {
+        let context = s.contexts.get(stream.context);
+        let own = context.is_some_and(|context| context.per_thread.values().any(|other| other == id));
+        stream.kind != StreamKind::Legacy && !own
+    });
+    left.extend(streams.map(|(id, stream)| object("stream", id).text("name", stream.queue.name())));
+    left.extend(s.events.iter().map(|(id, _)| object("event", id)));
+    left.extend(
+        s.graphs.iter().filter(|(_, graph)| graph.owner.is_none()).map(|(id, _)| object("graph", id)),
+    );
+    left.extend(s.execs.iter().map(|(id, _)| object("executable graph", id)));
+    left.extend(s.links.iter().map(|(id, _)| object("link", id)));
+    let own = |id| s.place_pools.iter().any(|place| place.default == id);
+    left.extend(s.pools.iter().filter(|(id, _)| !own(*id)).map(|(id, _)| object("memory pool", id)));
+    left.extend(s.contexts.iter().map(|(id, _)| {
+        let primary = s.primary.iter().find(|primary| primary.id == Some(id));
+        object(if primary.is_some() { "primary context" } else { "context" }, id)
+    }));
+    left
+}
+
+fn memory(s: &State) -> Vec<Object> {
+    let range = |what: &str, address: u64, bytes: u64| {
+        Object::new().text("what", what).hex("address", address).number("bytes", bytes)
+    };
+    let kind = |kind| match kind {
+        AllocationKind::Device => "device memory",
+        AllocationKind::Host(_) => "pinned memory",
+        AllocationKind::Managed => "managed memory",
+        AllocationKind::Pool(_) => "memory of a pool",
+        AllocationKind::Graph => "memory of a graph",
+    };
+    let allocated = s.allocations.iter().map(|(&at, made)| range(kind(made.kind), at, made.bytes));
+    let registered = s.registered.iter().map(|(&at, &(bytes, _))| range("registered memory", at, bytes));
+    allocated.chain(registered).collect()
+}
+
+fn object<K: Kind>(what: &str, id: Id<K>) -> Object {
+    Object::new().text("what", what).hex("handle", id.number())
+}
+
+/// A module or a library, by its first kernel.
+fn named<K: Kind>(what: &str, id: Id<K>, first: Option<&Arc<Kernel>>) -> Object {
+    let object = object(what, id);
+    first.map_or(object.clone(), |kernel| object.text("name", &kernel.name))
+}

@@ -1,0 +1,174 @@
+//! What a program loads: PTX text, or a fat binary with PTX in it. Machine code is refused, with what gives PTX instead.
+//!
+//! A fat binary is what `nvcc` puts into a program, one or several containers behind each other. A container is a header
+//! (magic, version, bytes of the header, bytes of the rest) and entries; an entry is a header and its contents, as they
+//! are or compressed, by LZ4 until CUDA 12 and by Zstandard since. NVIDIA documents neither; the layout was read off the
+//! files that `nvcc` 13 writes in each of its modes of compression.
+
+use std::borrow::Cow;
+use std::io::Read;
+
+use warpwright_driver_sys::CUresult;
+
+use crate::config::EmulatorConfig;
+use crate::error::{Error, Result, refuse};
+
+/// The first bytes of a container.
+pub(crate) const FAT_BINARY: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
+
+/// The first bytes of the descriptor that a program registers: a version and the address of a fat binary follow.
+pub(crate) const DESCRIPTOR: [u8; 4] = 0x4662_43b1_u32.to_le_bytes();
+
+/// The first bytes of an object file of 64 bits.
+pub(crate) const ELF: [u8; 5] = *b"\x7fELF\x02";
+
+/// Bytes of the header of a container, and of that of an object file.
+pub(crate) const HEADER: usize = 16;
+pub(crate) const ELF_HEADER: usize = 64;
+
+/// What an object file says that it is for, if that is a GPU.
+const CUDA: u16 = 190;
+
+/// The least bytes of an entry's header, and those after which its contents must have been given up.
+const ENTRY: usize = 64;
+const MOST: usize = 1 << 30;
+
+/// The kinds of contents, and the flags of how they are compressed.
+const PTX: u16 = 1;
+const MACHINE_CODE: u16 = 2;
+const LZ4: u64 = 0x2000;
+const ZSTANDARD: u64 = 0x8000;
+
+/// How to get PTX, for whoever has machine code.
+const INSTEAD: &str = "the emulator runs PTX alone: build with `-gencode arch=compute_80,code=compute_80` (nvcc), set \
+                       CUPY_COMPILE_WITH_PTX=1 (CuPy), or let TRITON_PTXAS_PATH and TRITON_PTXAS_BLACKWELL_PATH name a \
+                       program that copies its PTX (Triton)";
+
+/// The bytes of a container with this header.
+pub(crate) fn length(header: &[u8]) -> usize {
+    let (own, rest) = (number(header, 6, 2), number(header, 8, 8));
+    own.saturating_add(rest) as usize
+}
+
+/// The text in an image: the image itself, or the PTX of a fat binary that fits the device best.
+pub(crate) fn text<'a>(config: &EmulatorConfig, image: &'a [u8]) -> Result<Cow<'a, [u8]>> {
+    if image.starts_with(&FAT_BINARY) {
+        return of_fat_binary(config, image).map(Cow::Owned);
+    }
+    if image.starts_with(&ELF) && number(image, 18, 2) == CUDA.into() {
+        // The architecture is in the low byte of the flags or, since ABI 8, in the one above.
+        let flags = number(image, 48, 4);
+        let architecture = if number(image, 8, 1) < 8 { flags & 0xff } else { flags >> 8 & 0xff };
+        return refuse(
+            CUresult::NO_BINARY_FOR_GPU,
+            format!("the image is machine code for sm_{architecture}; {INSTEAD}\n"),
+        );
+    }
+    Ok(Cow::Borrowed(image))
+}
+
+/// Entry of a fat binary.
+struct Entry<'a> {
+    kind: u16,
+    architecture: u64,
+    flags: u64,
+    /// Bytes of the contents when they are not compressed; 0 if they are not.
+    bytes: usize,
+    contents: &'a [u8],
+}
+
+fn of_fat_binary(config: &EmulatorConfig, image: &[u8]) -> Result<Vec<u8>> {
+    let (major, minor) = config.compute_capability;
+    let device = u64::from(major * 10 + minor);
+    let entries = entries(image).ok_or_else(|| broken("it ends within an entry"))?;
+    let fitting = entries.iter().filter(|entry| entry.kind == PTX && entry.architecture <= device);
+    match fitting.max_by_key(|entry| entry.architecture) {
+        Some(entry) => entry.text(),
+        None => refuse(CUresult::NO_BINARY_FOR_GPU, unfit(&entries, device)),
+    }
+}
+
+fn broken(why: &str) -> Error {
+    Error::new(CUresult::INVALID_IMAGE, format!("the fat binary is broken: {why}"))
+}
+
+/// What is in a fat binary that has nothing for the device.
+fn unfit(entries: &[Entry], device: u64) -> String {
+    let name = |entry: &Entry| match entry.kind {
+        PTX => format!("PTX for sm_{}", entry.architecture),
+        MACHINE_CODE => format!("machine code for sm_{}", entry.architecture),
+        kind => format!("contents of kind {kind} for sm_{}", entry.architecture),
+    };
+    let has: Vec<String> = entries.iter().map(name).collect();
+    let has = if has.is_empty() { "nothing".into() } else { has.join(", ") };
+    format!("the fat binary has {has}, and no PTX that fits the device, which is sm_{device}; {INSTEAD}\n")
+}
+
+/// The entries of every container; nothing if one of them does not end where it should.
+fn entries(image: &[u8]) -> Option<Vec<Entry<'_>>> {
+    let (mut entries, mut rest) = (Vec::new(), image);
+    while rest.starts_with(&FAT_BINARY) && rest.len() >= HEADER {
+        let (container, after) = rest.split_at_checked(length(rest))?;
+        let mut left = container.get(number(container, 6, 2) as usize..)?;
+        while !left.is_empty() {
+            let (header, bytes) = (number(left, 4, 4) as usize, number(left, 8, 8) as usize);
+            if header < ENTRY {
+                return None;
+            }
+            let (entry, next) = left.split_at_checked(header.checked_add(bytes)?)?;
+            entries.push(Entry::of(entry.split_at(header)));
+            left = next;
+        }
+        rest = after;
+    }
+    Some(entries)
+}
+
+impl<'a> Entry<'a> {
+    fn of((header, contents): (&[u8], &'a [u8])) -> Self {
+        let compressed = number(header, 16, 4) as usize;
+        let used = if compressed == 0 { contents.len() } else { compressed.min(contents.len()) };
+        Self {
+            kind: number(header, 0, 2) as u16,
+            architecture: number(header, 28, 4),
+            flags: number(header, 40, 8),
+            bytes: number(header, 56, 8) as usize,
+            contents: &contents[..used],
+        }
+    }
+
+    /// The contents as text, without the NUL that pads it.
+    fn text(&self) -> Result<Vec<u8>> {
+        if self.bytes > MOST {
+            return Err(broken(&format!("an entry of {} bytes", self.bytes)));
+        }
+        let mut text = if self.flags & ZSTANDARD != 0 {
+            self.unpack_zstandard()?
+        } else if self.flags & LZ4 != 0 {
+            lz4_flex::block::decompress(self.contents, self.bytes)
+                .map_err(|error| broken(&error.to_string()))?
+        } else {
+            self.contents.to_vec()
+        };
+        text.truncate(text.iter().position(|byte| *byte == 0).unwrap_or(text.len()));
+        Ok(text)
+    }
+
+    fn unpack_zstandard(&self) -> Result<Vec<u8>> {
+        let decoder = ruzstd::decoding::StreamingDecoder::new(self.contents);
+        let mut text = Vec::new();
+        let read =
+            decoder.map_err(|error| broken(&error.to_string()))?.take(MOST as u64).read_to_end(&mut text);
+        read.map_err(|error| broken(&error.to_string()))?;
+        if text.len() == self.bytes {
+            Ok(text)
+        } else {
+            Err(broken("an entry has not the bytes that it says"))
+        }
+    }
+}
+
+/// A little-endian number; bytes that are not there are 0.
+fn number(bytes: &[u8], at: usize, count: usize) -> u64 {
+    (0..count).fold(0, |number, i| number | u64::from(bytes.get(at + i).copied().unwrap_or(0)) << (8 * i))
+}

@@ -1,0 +1,210 @@
+//! The report of a program's run: one line of JSON for each launch, each finding, and each thing that was not released.
+//!
+//! Every line is an object with `kind` and `process`. The kinds are
+//!
+//! - `start`: the device and its compute capability;
+//! - `launch`: `kernel`, `where` it was launched, `grid`, `block`, `shared`, and the instructions that it executed;
+//! - `finding`: `class`, `text`, and for a kernel `kernel`, `block`, `thread`, `address`; `places` are the instructions to
+//!   blame, the first one first, each with `kernel`, `did`, `line`, `column`, `text` and, where `.loc` says so, `file`, `file_line`
+//!   and `file_column`;
+//! - `leak`: `what` it is, and its `address` and `bytes`, or its `handle` and `name`;
+//! - `end`: how many lines of each kind there were, and whether work was forgotten (`forgot`) because too much of it ran side by
+//!   side to compare all. A process that is killed writes none.
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ptx_emu::{Conflict, ConflictKind, Fault, OtherPlace, SourcePlace};
+
+/// A file that lines are appended to, each in one write, so that several processes may share it.
+pub(crate) struct Report(Mutex<Lines>);
+
+struct Lines {
+    file: File,
+    launches: u64,
+    findings: u64,
+    leaks: u64,
+}
+
+impl Report {
+    /// Opens the file and writes its first line.
+    pub(crate) fn open(path: &Path, (major, minor): (u32, u32)) -> io::Result<Self> {
+        let file = File::options().create(true).append(true).open(path)?;
+        let report = Self(Mutex::new(Lines { file, launches: 0, findings: 0, leaks: 0 }));
+        let capability = format!("{major}.{minor}");
+        report.lock().write("start", Object::new().text("compute_capability", &capability));
+        Ok(report)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lines> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A kernel that ran.
+    pub(crate) fn launch(&self, launch: Object) {
+        let mut lines = self.lock();
+        lines.launches += 1;
+        lines.write("launch", launch);
+    }
+
+    /// A finding: its text, which begins with its class or with the call that was refused, and what is known of it besides.
+    pub(crate) fn finding(&self, text: &str, details: &Details) {
+        let (class, _) = text.split_once(": ").unwrap_or(("Other", text));
+        let class = match class {
+            call if call.starts_with("cu") => "Refused",
+            class if class.bytes().all(|byte| byte.is_ascii_alphabetic()) => class,
+            _ => "Other",
+        };
+        let object = Object::new().text("class", class).text("text", text).and(&details.0);
+        let mut lines = self.lock();
+        lines.findings += 1;
+        lines.write("finding", object);
+    }
+
+    /// Something that the program did not release.
+    pub(crate) fn leak(&self, leak: Object) {
+        let mut lines = self.lock();
+        lines.leaks += 1;
+        lines.write("leak", leak);
+    }
+
+    /// The end of the process, and whether work was forgotten before it could be compared with all that ran beside it.
+    pub(crate) fn end(&self, forgot: bool) {
+        let mut lines = self.lock();
+        let counts = Object::new().number("launches", lines.launches).number("findings", lines.findings);
+        let counts = counts.number("leaks", lines.leaks).number("forgot", forgot);
+        lines.write("end", counts);
+    }
+}
+
+impl Lines {
+    /// A report that cannot be written must not change what the program does.
+    fn write(&mut self, kind: &str, object: Object) {
+        let line = Object::new().text("kind", kind).number("process", std::process::id());
+        let line = format!("{{{},{}}}\n", line.0, object.0);
+        let _ = self.file.write_all(line.as_bytes());
+    }
+}
+
+/// What the report tells of a finding besides its text.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Details(Object);
+
+impl Details {
+    /// The thread, and the instructions to blame.
+    pub(crate) fn of_fault(fault: &Fault) -> Self {
+        let mut object = Object::new().text("kernel", &fault.kernel).numbers("block", fault.block);
+        object = object.numbers("thread", fault.thread);
+        if let Some(address) = fault.address {
+            object = object.hex("address", address);
+        }
+        let own = fault.place.as_ref().map(|place| of_place(&fault.kernel, "", place));
+        let other = |other: &OtherPlace| {
+            of_place(&fault.kernel, &format!("{} {}", other.who, other.did), &other.place)
+        };
+        let other = fault.other.as_ref().map(other);
+        Self(object.objects("places", own.into_iter().chain(other)))
+    }
+
+    /// The instructions of two kernels that touch the same bytes.
+    pub(crate) fn of_conflict(conflict: &Conflict) -> Self {
+        let (did, does) = deeds(conflict.kind);
+        let Conflict { address, first, second, .. } = conflict;
+        let places = [of_place(&first.0, did, &first.1), of_place(&second.0, does, &second.1)];
+        Self(
+            Object::new()
+                .text("kernel", &second.0)
+                .hex("address", *address)
+                .objects("places", places.into_iter()),
+        )
+    }
+}
+
+/// What the two sides of a conflict do.
+pub(crate) fn deeds(kind: ConflictKind) -> (&'static str, &'static str) {
+    match kind {
+        ConflictKind::WriteWrite => ("writes", "writes"),
+        ConflictKind::WriteRead => ("writes", "reads"),
+        ConflictKind::ReadWrite => ("reads", "writes"),
+    }
+}
+
+/// A place in the text of a kernel, and what was done there. A copy or a fill has no line.
+fn of_place(kernel: &str, did: &str, place: &SourcePlace) -> Object {
+    let object = Object::new().text("kernel", kernel).text("did", did);
+    if place.line == 0 {
+        return object;
+    }
+    let object = object.number("line", place.line).number("column", place.column).text("text", &place.text);
+    match &place.rust {
+        None => object,
+        Some(source) => object
+            .text("file", &source.file)
+            .number("file_line", source.line)
+            .number("file_column", source.column),
+    }
+}
+
+/// The fields of a JSON object, in the order in which they were added.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Object(String);
+
+impl Object {
+    pub(crate) fn new() -> Self {
+        Self(String::new())
+    }
+
+    /// The fields of both.
+    fn and(mut self, other: &Self) -> Self {
+        let comma = if self.0.is_empty() || other.0.is_empty() { "" } else { "," };
+        self.0 += &format!("{comma}{}", other.0);
+        self
+    }
+
+    fn field(mut self, name: &str, value: &str) -> Self {
+        let comma = if self.0.is_empty() { "" } else { "," };
+        self.0 += &format!("{comma}\"{name}\":{value}");
+        self
+    }
+
+    pub(crate) fn number(self, name: &str, value: impl Display) -> Self {
+        self.field(name, &value.to_string())
+    }
+
+    /// An address or a handle, which may be larger than the numbers that readers of JSON keep.
+    pub(crate) fn hex(self, name: &str, value: u64) -> Self {
+        self.field(name, &format!("\"0x{value:x}\""))
+    }
+
+    pub(crate) fn numbers(self, name: &str, values: [u32; 3]) -> Self {
+        let [x, y, z] = values;
+        self.field(name, &format!("[{x},{y},{z}]"))
+    }
+
+    pub(crate) fn text(self, name: &str, text: &str) -> Self {
+        self.field(name, &quoted(text))
+    }
+
+    fn objects(self, name: &str, objects: impl Iterator<Item = Self>) -> Self {
+        let all: Vec<String> = objects.map(|object| format!("{{{}}}", object.0)).collect();
+        self.field(name, &format!("[{}]", all.join(",")))
+    }
+}
+
+/// A string of JSON.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            '\n' => quoted += "\\n",
+            c if c < ' ' => quoted += &format!("\\u{:04x}", c as u32),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

@@ -1,0 +1,75 @@
+//! Calls whose arguments are elements, one each: as `<parameter=place>` and its value, or as `<arg_key>` and
+//! `<arg_value>`.
+//!
+//! A value is a text as it stands. Only the tool says whether it means a number or a list: what is no string to it is
+//! read as JSON, or as Python's `True`, `False` and `None`, and so is what it does not know; what is neither stays a string.
+
+use serde_json::{Map, Value};
+
+use super::{ToolCall, Tools};
+
+/// Functions one after another.
+pub(super) fn functions(text: &str, tools: &Tools) -> Option<Vec<ToolCall>> {
+    let (mut calls, mut rest) = (vec![], text.trim());
+    while !rest.is_empty() {
+        let (one, after) = rest.strip_prefix("<function=")?.split_once("</function>")?;
+        calls.extend(function(one, tools)?);
+        rest = after.trim_start();
+    }
+    (!calls.is_empty()).then_some(calls)
+}
+
+/// One, from its name on: `weather>` and parameters, or an object.
+pub(super) fn function(text: &str, tools: &Tools) -> Option<Vec<ToolCall>> {
+    let (name, body) = text.trim().split_once('>')?;
+    let body = body.trim();
+    if body.starts_with('{') {
+        let arguments = serde_json::from_str(body).ok()?;
+        return Some(vec![ToolCall { id: None, name: name.to_owned(), arguments }]);
+    }
+    let (mut arguments, mut rest) = (Map::new(), body);
+    while !rest.is_empty() {
+        let (key, after) = rest.strip_prefix("<parameter=")?.split_once('>')?;
+        let (value, after) = after.split_once("</parameter>")?;
+        arguments.insert(key.to_owned(), read(tools, name, key, line(value)));
+        rest = after.trim_start();
+    }
+    Some(vec![ToolCall { id: None, name: name.to_owned(), arguments }])
+}
+
+/// A text without the line break before it and that behind it.
+fn line(text: &str) -> &str {
+    let text = text.strip_prefix('\n').unwrap_or(text);
+    text.strip_suffix('\n').unwrap_or(text)
+}
+
+/// A name, then keys and values in turn.
+pub(super) fn keys_and_values(text: &str, tools: &Tools) -> Option<Vec<ToolCall>> {
+    let at = text.find("<arg_key>").unwrap_or(text.len());
+    let (name, mut rest) = (text[..at].trim(), text[at..].trim());
+    if name.is_empty() || name.contains(char::is_whitespace) {
+        return None;
+    }
+    let mut arguments = Map::new();
+    while !rest.is_empty() {
+        let (key, after) = rest.strip_prefix("<arg_key>")?.split_once("</arg_key>")?;
+        let (value, after) = after.trim_start().strip_prefix("<arg_value>")?.split_once("</arg_value>")?;
+        arguments.insert(key.trim().to_owned(), read(tools, name, key.trim(), value));
+        rest = after.trim_start();
+    }
+    Some(vec![ToolCall { id: None, name: name.to_owned(), arguments }])
+}
+
+/// The value that a text is to a parameter of a function.
+fn read(tools: &Tools, function: &str, parameter: &str, text: &str) -> Value {
+    let string = || Value::String(text.to_owned());
+    if tools.is_string(function, parameter) {
+        return string();
+    }
+    match text {
+        "True" => Value::Bool(true),
+        "False" => Value::Bool(false),
+        "None" => Value::Null,
+        text => serde_json::from_str(text).unwrap_or_else(|_| string()),
+    }
+}

@@ -1,0 +1,202 @@
+//! Runs one kernel of a PTX file as a JSON description on standard input says, and prints what came of it as JSON.
+//! `tests/corpus/corpus.py` writes the descriptions.
+//!
+//! Each schedule has a memory of its own. The bytes of the buffers named in `outputs` go, one after another, into the file
+//! `OUT.0`, those of schedule i into `OUT.i`, but only where they differ from the first.
+
+use std::io::{self, Read};
+use std::{error, fs};
+
+use ptx_emu::{
+    Fault, Kernel, KernelError, Launch, LaunchSite, Memory, Module, Order, ParseErrors, Schedule,
+    SourcePlace, TensorMap, Trace, run_at,
+};
+use serde_json::{Value, json};
+
+type Failure = Box<dyn error::Error>;
+
+/// Bytes of device memory.
+const MEMORY: u64 = 1 << 28;
+
+fn main() -> Result<(), Failure> {
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text)?;
+    let job: Value = serde_json::from_str(&text)?;
+    let ptx = fs::read_to_string(string(&job["ptx"])?)?;
+    let answer = match Module::parse(&ptx) {
+        Ok(module) => of_kernel(&job, &module)?,
+        Err(errors) => refusal(&errors),
+    };
+    println!("{answer}");
+    Ok(())
+}
+
+/// What came of the job: runs, or why the kernel does not load.
+fn of_kernel(job: &Value, module: &Module) -> Result<Value, Failure> {
+    match module.kernel(string(&job["kernel"])?) {
+        Ok(kernel) => Ok(json!({ "runs": runs(job, module, kernel)? })),
+        Err(KernelError::Refused { errors, .. }) => Ok(refusal(&errors)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn refusal(errors: &ParseErrors) -> Value {
+    let messages: Vec<&String> = errors.0.iter().map(|e| &e.what).collect();
+    json!({ "load": messages })
+}
+
+/// What each schedule gives: a fault, or null.
+fn runs(job: &Value, module: &Module, kernel: &Kernel) -> Result<Vec<Value>, Failure> {
+    let (mut answers, mut first) = (Vec::new(), None);
+    for (i, schedule) in list(&job["schedules"]).iter().enumerate() {
+        let (outputs, fault) = launch(job, module, kernel, schedule)?;
+        if first.as_ref() != Some(&outputs) {
+            fs::write(format!("{}.{i}", string(&job["out"])?), &outputs)?;
+        }
+        answers.push(fault.map_or(Value::Null, |fault| finding(&fault)));
+        first.get_or_insert(outputs);
+    }
+    Ok(answers)
+}
+
+/// Launches under one schedule; gives the bytes of the outputs, and the fault if there is one.
+fn launch(
+    job: &Value,
+    module: &Module,
+    kernel: &Kernel,
+    schedule: &Value,
+) -> Result<(Vec<u8>, Option<Box<Fault>>), Failure> {
+    let memory = Memory::new(MEMORY);
+    let buffers = list(&job["buffers"]).iter().map(|b| buffer(&memory, b)).collect::<Result<Vec<_>, _>>()?;
+    for symbol in list(&job["symbols"]) {
+        let name = string(&symbol["name"])?;
+        let at = module.address(&memory, name)?.ok_or_else(|| format!("no variable {name}"))?;
+        memory.write(at, &fs::read(string(&symbol["data"])?)?)?;
+    }
+    let params = parameters(kernel, list(&job["args"]), &buffers)?;
+    let launch = Launch {
+        kernel,
+        grid: triple(&job["grid"])?,
+        block: triple(&job["block"])?,
+        dynamic_shared: number(&job["shared"])? as u32,
+        params: &params,
+    };
+    let site = LaunchSite {
+        cooperative: job["cooperative"] == true,
+        cluster: job["cluster"].is_array().then(|| triple(&job["cluster"])).transpose()?,
+        ..LaunchSite::default()
+    };
+    let trace = if schedule["trace"] == true { Trace::On } else { Trace::Off };
+    let fault = run_at(&memory, &launch, &parsed(schedule, number(&job["fuel"])?)?, trace, &site).err();
+    let mut outputs = Vec::new();
+    for index in list(&job["outputs"]) {
+        let (address, bytes) = buffers[number(index)? as usize];
+        let start = outputs.len();
+        outputs.resize(start + bytes, 0);
+        memory.read(address, &mut outputs[start..])?;
+    }
+    Ok((outputs, fault))
+}
+
+/// The address and the bytes of a buffer, filled if it has data.
+fn buffer(memory: &Memory, buffer: &Value) -> Result<(u64, usize), Failure> {
+    let bytes = number(&buffer["bytes"])?;
+    let address = memory.alloc(bytes)?;
+    memory.set_label(address, string(&buffer["label"])?);
+    if let Some(data) = buffer["data"].as_str() {
+        memory.write(address, &fs::read(data)?)?;
+    }
+    Ok((address, bytes as usize))
+}
+
+/// The parameter block: each argument's bytes, with the addresses of buffers put in where it says.
+fn parameters(kernel: &Kernel, args: &[Value], buffers: &[(u64, usize)]) -> Result<Vec<u8>, Failure> {
+    let params = &kernel.params;
+    if params.len() != args.len() {
+        return Err(format!("{} has {} parameters, {} given", kernel.name, params.len(), args.len()).into());
+    }
+    let mut block = vec![0; params.last().map_or(0, |p| p.offset + p.size) as usize];
+    for (param, arg) in params.iter().zip(args) {
+        let bytes = argument(arg, buffers)?;
+        if bytes.len() != param.size as usize {
+            return Err(format!("`{}` has {} bytes, {} given", param.name, param.size, bytes.len()).into());
+        }
+        block[param.offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+    }
+    Ok(block)
+}
+
+fn argument(arg: &Value, buffers: &[(u64, usize)]) -> Result<Vec<u8>, Failure> {
+    if arg["map"].is_object() {
+        return Ok(tensor_map(&arg["map"], buffers)?.encode()?.to_vec());
+    }
+    let mut bytes = list(&arg["bytes"])
+        .iter()
+        .map(|b| number(b).and_then(|b| Ok(u8::try_from(b)?)))
+        .collect::<Result<Vec<_>, _>>()?;
+    for pointer in list(&arg["pointers"]) {
+        let (at, index) = (number(&pointer[0])? as usize, number(&pointer[1])? as usize);
+        bytes[at..at + 8].copy_from_slice(&buffers[index].0.to_le_bytes());
+    }
+    Ok(bytes)
+}
+
+fn tensor_map(map: &Value, buffers: &[(u64, usize)]) -> Result<TensorMap, Failure> {
+    let numbers = |name: &str| list(&map[name]).iter().map(number).collect::<Result<Vec<u64>, _>>();
+    Ok(TensorMap {
+        address: buffers[number(&map["buffer"])? as usize].0,
+        element: number(&map["element"])? as u32,
+        swizzle: number(&map["swizzle"])? as u32,
+        dims: numbers("dims")?,
+        strides: numbers("strides")?,
+        boxed: numbers("boxed")?.iter().map(|n| *n as u32).collect(),
+    })
+}
+
+fn parsed(schedule: &Value, fuel: u64) -> Result<Schedule, Failure> {
+    let order = match string(&schedule["order"])? {
+        "in order" => Order::InOrder,
+        "reversed" => Order::Reversed,
+        "shuffled" => Order::Shuffled,
+        other => return Err(format!("no order {other}").into()),
+    };
+    Ok(Schedule { seed: number(&schedule["seed"])?, order, threads: 1, fuel })
+}
+
+fn finding(fault: &Fault) -> Value {
+    json!({
+        "class": format!("{:?}", fault.class),
+        "what": fault.what,
+        "block": fault.block,
+        "thread": fault.thread,
+        "buffer": fault.allocation.as_ref().map(|a| &a.label),
+        "at": fault.place.as_ref().map(place),
+        "other": fault.other.as_ref().map(|other| place(&other.place)),
+    })
+}
+
+fn place(place: &SourcePlace) -> Value {
+    json!({
+        "line": place.line,
+        "text": place.text,
+        "file": place.rust.as_ref().map(|r| &r.file),
+        "source": place.rust.as_ref().map(|r| r.line),
+    })
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn string(value: &Value) -> Result<&str, Failure> {
+    value.as_str().ok_or_else(|| format!("{value} is no string").into())
+}
+
+fn number(value: &Value) -> Result<u64, Failure> {
+    value.as_u64().ok_or_else(|| format!("{value} is no number").into())
+}
+
+fn triple(value: &Value) -> Result<[u32; 3], Failure> {
+    let [x, y, z] = list(value) else { return Err(format!("{value} is not three numbers").into()) };
+    Ok([number(x)? as u32, number(y)? as u32, number(z)? as u32])
+}

@@ -1,0 +1,263 @@
+//! Counts what instructions do, and records those of one thread.
+
+use std::collections::BTreeMap;
+
+use super::block::Worker;
+use super::grid::Grid;
+use super::memory::{Addresses, Resolved, resolve};
+use super::regs::Bank;
+use super::warp::Warp;
+use super::{lanes, set_bit};
+use crate::code::{Code, Space};
+use crate::observe::{Followed, MemoryProfile, MemorySpace, Profile, RegisterStep, SiteProfile, Step};
+
+/// What one worker observes.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    /// By instruction; empty where nothing is counted.
+    counts: Vec<Counts>,
+    followed: Option<Followed>,
+    pub(crate) steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    warps: u64,
+    lanes: u64,
+    diverged: u64,
+    memory: BTreeMap<MemorySpace, MemoryProfile>,
+}
+
+/// The instruction that the followed thread is at, before it executes it.
+pub(crate) struct Before {
+    pc: u32,
+    lane: u32,
+    executed: bool,
+    /// The routine, and in how many calls it was: an instruction that calls or returns leaves other registers behind.
+    routine: u32,
+    depth: usize,
+    values: Vec<Option<u64>>,
+}
+
+impl Observer {
+    /// An observer, if the launch asks for one.
+    pub(crate) fn of(grid: &Grid<'_>) -> Option<Box<Observer>> {
+        let (profile, followed) = (grid.watch.profile, grid.watch.followed);
+        let sites = if profile { grid.code.ops.len() } else { 0 };
+        let observer = || Observer { counts: vec![Counts::default(); sites], followed, steps: vec![] };
+        (profile || followed.is_some()).then(|| Box::new(observer()))
+    }
+
+    /// Adds what another worker counted.
+    pub(crate) fn add(&mut self, other: Observer) {
+        for (own, more) in self.counts.iter_mut().zip(other.counts) {
+            own.warps += more.warps;
+            own.lanes += more.lanes;
+            own.diverged += more.diverged;
+            for (space, more) in more.memory {
+                own.memory.entry(space).and_modify(|known| known.add(&more)).or_insert(more);
+            }
+        }
+        self.steps.extend(other.steps);
+    }
+
+    /// The counts by place.
+    pub(crate) fn profile(&self, code: &Code) -> Profile {
+        let executed = self.counts.iter().zip(&code.places).filter(|(counts, _)| counts.warps > 0);
+        let site = |(counts, place): (&Counts, &crate::SourcePlace)| SiteProfile {
+            place: place.clone(),
+            warps: counts.warps,
+            lanes: counts.lanes,
+            diverged: counts.diverged,
+            memory: counts.memory.values().copied().collect(),
+        };
+        Profile { sites: executed.map(site).collect() }
+    }
+
+    fn count(&mut self, w: &Warp, mask: u32) {
+        let Some(counts) = self.counts.get_mut(w.now.pc as usize) else { return };
+        counts.warps += 1;
+        counts.lanes += u64::from(mask.count_ones());
+        counts.diverged += u64::from(w.now.mask != w.present());
+    }
+
+    /// Counts an access of a warp.
+    pub(crate) fn access(&mut self, pc: u32, space: MemorySpace, mask: u32, at: &Addresses, bytes: u32) {
+        let Some(counts) = self.counts.get_mut(pc as usize) else { return };
+        let mut more = MemoryProfile {
+            space,
+            requests: 1,
+            bytes: u64::from(mask.count_ones() * bytes),
+            sectors: 0,
+            passes: 0,
+            least_passes: 0,
+        };
+        match space {
+            MemorySpace::Global => more.sectors = sectors(mask, at, bytes),
+            MemorySpace::Shared => (more.passes, more.least_passes) = passes(mask, at, bytes),
+            MemorySpace::Local => {}
+        }
+        counts.memory.entry(space).and_modify(|known| known.add(&more)).or_insert(more);
+    }
+}
+
+impl MemoryProfile {
+    fn add(&mut self, more: &MemoryProfile) {
+        self.requests += more.requests;
+        self.bytes += more.bytes;
+        self.sectors += more.sectors;
+        self.passes += more.passes;
+        self.least_passes += more.least_passes;
+    }
+}
+
+/// Sectors of 32 bytes that lanes touch.
+fn sectors(mask: u32, at: &Addresses, bytes: u32) -> u64 {
+    let touched = lanes(mask).flat_map(|lane| at[lane] / 32..=(at[lane] + u64::from(bytes.max(1)) - 1) / 32);
+    let mut touched: Vec<u64> = touched.collect();
+    touched.sort_unstable();
+    touched.dedup();
+    touched.len() as u64
+}
+
+/// Passes through the banks of shared memory, and how many there would be without conflicts.
+fn passes(mask: u32, at: &Addresses, bytes: u32) -> (u64, u64) {
+    let group = 32 / (bytes.div_ceil(4).max(1) as usize).min(32);
+    let mut all = (0, 0);
+    for first in (0..32).step_by(group) {
+        let active = lanes(mask).filter(|lane| (first..first + group).contains(lane));
+        let words = active.flat_map(|lane| at[lane] / 4..=(at[lane] + u64::from(bytes.max(1)) - 1) / 4);
+        let mut words: Vec<u64> = words.collect();
+        words.sort_unstable();
+        words.dedup();
+        let mut banks = [0; 32];
+        words.iter().for_each(|word| banks[(word % 32) as usize] += 1);
+        all.0 += banks.into_iter().max().unwrap_or(0);
+        all.1 += u64::from(!words.is_empty());
+    }
+    all
+}
+
+/// The value of a register in a lane, if it is written.
+fn value(w: &Warp, bank: Bank, slot: u32, lane: u32) -> Option<u64> {
+    let (slot, written) = (slot as usize, |mask: u32| mask >> lane & 1 != 0);
+    match bank {
+        Bank::Pred => written(w.regs.pred_defined[slot]).then(|| u64::from(w.regs.pred[slot] >> lane & 1)),
+        Bank::W32 => written(w.regs.w32.defined[slot]).then(|| w.regs.w32.lanes[slot][lane as usize].into()),
+        Bank::W64 => written(w.regs.w64.defined[slot]).then(|| w.regs.w64.lanes[slot][lane as usize]),
+    }
+}
+
+impl Worker<'_, '_> {
+    /// Counts an access, by the spaces that its addresses lie in.
+    #[inline]
+    pub(super) fn observe(&mut self, w: &Warp, mask: u32, space: Space, addresses: &Addresses, bytes: u32) {
+        if let Some(observer) = &mut self.observer {
+            let space_of = |lane: &usize| match (space, resolve(addresses[*lane]).0) {
+                (Space::Shared | Space::Cluster, _) => MemorySpace::Shared,
+                (Space::Local, _) => MemorySpace::Local,
+                (Space::Generic, Resolved::Shared) => MemorySpace::Shared,
+                (Space::Generic, Resolved::Local) => MemorySpace::Local,
+                _ => MemorySpace::Global,
+            };
+            for space in [MemorySpace::Global, MemorySpace::Shared, MemorySpace::Local] {
+                let part = lanes(mask).filter(|lane| space_of(lane) == space).fold(0, set_bit);
+                if part != 0 {
+                    observer.access(w.now.pc, space, part, addresses, bytes);
+                }
+            }
+        }
+    }
+
+    /// A warp is about to execute an instruction in the lanes of `mask`.
+    pub(crate) fn before(&mut self, w: &Warp, mask: u32) -> Option<Before> {
+        let observer = self.observer.as_mut()?;
+        observer.count(w, mask);
+        let followed = observer.followed.filter(|f| observer.steps.len() < f.most)?;
+        if self.blocks[w.rank as usize] != followed.block {
+            return None;
+        }
+        let [x, y, _] = self.grid.launch.block;
+        let [tx, ty, tz] = followed.thread;
+        let lane = (tx + x * (ty + y * tz)).checked_sub(32 * w.number).filter(|lane| *lane < 32)?;
+        if w.now.mask >> lane & 1 == 0 {
+            return None;
+        }
+        let pc = w.now.pc;
+        let values = self.grid.code.mentioned(pc).iter().map(|(bank, slot)| value(w, *bank, *slot, lane));
+        Some(Before {
+            pc,
+            lane,
+            executed: mask >> lane & 1 != 0,
+            routine: w.routine,
+            depth: w.calls.len(),
+            values: values.collect(),
+        })
+    }
+
+    /// The followed thread has executed it, or tried to.
+    pub(crate) fn after(&mut self, w: &Warp, before: Option<Before>) {
+        let (Some(before), Some(observer)) = (before, self.observer.as_mut()) else { return };
+        let code = self.grid.code;
+        let same = (w.routine, w.calls.len()) == (before.routine, before.depth);
+        let registers = code.mentioned(before.pc).iter().zip(before.values);
+        let registers = registers.map(|((bank, slot), value_before)| RegisterStep {
+            name: code.name_of(before.routine, *bank, *slot).unwrap_or("a temporary").to_owned(),
+            bits: match bank {
+                Bank::Pred => 1,
+                Bank::W32 => 32,
+                Bank::W64 => 64,
+            },
+            before: value_before,
+            after: if same { value(w, *bank, *slot, before.lane) } else { value_before },
+        });
+        let place = code.places[before.pc as usize].clone();
+        observer.steps.push(Step { place, executed: before.executed, registers: registers.collect() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(f: impl Fn(u64) -> u64) -> Addresses {
+        std::array::from_fn(|lane| f(lane as u64))
+    }
+
+    #[test]
+    fn sectors_have_32_bytes() {
+        let all = u32::MAX;
+        let cases = [
+            (all, at(|lane| 4 * lane), 4, 4),
+            (all, at(|lane| 4 * lane + 4), 4, 5),
+            (all, at(|_| 4), 4, 1),
+            (all, at(|lane| 32 * lane), 4, 32),
+            (1, at(|_| 30), 4, 2),
+            (all, at(|lane| 16 * lane), 16, 16),
+        ];
+        for (mask, at, bytes, wanted) in cases {
+            assert_eq!(sectors(mask, &at, bytes), wanted, "{at:?}");
+        }
+    }
+
+    #[test]
+    fn a_bank_serves_a_word_in_a_pass() {
+        let all = u32::MAX;
+        let cases = [
+            (all, at(|lane| 4 * lane), 4, (1, 1)),
+            // One word for all, and two that lanes share.
+            (all, at(|_| 64), 4, (1, 1)),
+            (all, at(|lane| lane), 1, (1, 1)),
+            (all, at(|lane| 8 * lane), 4, (2, 1)),
+            (all, at(|lane| 128 * lane), 4, (32, 1)),
+            (0xffff, at(|lane| 128 * lane), 4, (16, 1)),
+            (all, at(|lane| 132 * lane), 4, (1, 1)),
+            (all, at(|lane| 8 * lane), 8, (2, 2)),
+            (all, at(|lane| 16 * lane), 16, (4, 4)),
+            (all, at(|lane| 32 * lane), 16, (8, 4)),
+        ];
+        for (mask, at, bytes, wanted) in cases {
+            assert_eq!(passes(mask, &at, bytes), wanted, "{at:?}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Video instructions: an operation on elements of two registers, in integers that are wide enough for all of them.
+
+use super::regs::{Regs, Undefined};
+use crate::code::{Second, Video, VideoElement};
+
+pub(crate) fn run(regs: &mut Regs, mask: u32, v: &Video) -> Result<(), Undefined> {
+    let (a, b) = (regs.get::<u32>(v.a, mask)?, regs.get::<u32>(v.b, mask)?);
+    let c = v.c.map_or(Ok(a), |c| regs.get::<u32>(c, mask))?;
+    let out = std::array::from_fn(|i| lane(v, a[i], b[i], c[i]));
+    regs.set(v.d, mask, &out);
+    Ok(())
+}
+
+fn extended(value: u64, bits: u32, signed: bool) -> i128 {
+    let shift = 64 - bits;
+    if signed { ((value << shift) as i64 >> shift).into() } else { (value << shift >> shift).into() }
+}
+
+fn clamped(value: i128, bits: u32, signed: bool) -> i128 {
+    match signed {
+        true => value.clamp(-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
+        false => value.clamp(0, (1 << bits) - 1),
+    }
+}
+
+/// The result of one operation.
+fn result(v: &Video, both: u64, [to, a, b]: [VideoElement; 3]) -> i128 {
+    let of = |e: VideoElement, signed: bool| extended(both >> e.place, e.bits, signed);
+    let (a, b) = (of(a, v.signed[1]), of(b, v.signed[2]));
+    let b = match v.wrap {
+        Some(true) => b & 31,
+        Some(false) => b.min(32),
+        None => b,
+    };
+    let result = (v.f)(a, b);
+    let late = matches!(v.second, Second::Product { .. });
+    if v.saturate && !late { clamped(result, to.bits, v.signed[0]) } else { result }
+}
+
+fn lane(v: &Video, a: u32, b: u32, c: u32) -> u32 {
+    let both = u64::from(b) << 32 | u64::from(a);
+    let results = v.elements.iter().map(|e| (e[0], result(v, both, *e)));
+    let whole = |x: u32| extended(x.into(), 32, v.signed[0]);
+    let first =
+        |results: &mut dyn Iterator<Item = (VideoElement, i128)>| results.next().map_or(0, |(_, r)| r);
+    let mut results = results;
+    match v.second {
+        Second::Nothing => first(&mut results) as u32,
+        Second::Merge => results.fold(c, |d, (to, r)| {
+            let bits = (((1u64 << to.bits) - 1) as u32) << to.place;
+            d & !bits | (r as u32) << to.place & bits
+        }),
+        Second::Add => results.fold(c, |d, (_, r)| d.wrapping_add(r as u32)),
+        Second::Min => whole(first(&mut results) as u32).min(whole(c)) as u32,
+        Second::Max => whole(first(&mut results) as u32).max(whole(c)) as u32,
+        Second::Product { plus_one, shift } => {
+            let signed = v.signed[1] || v.signed[2];
+            let sum = first(&mut results) + extended(c.into(), 32, signed) + i128::from(plus_one);
+            let scaled = sum >> shift;
+            (if v.saturate { clamped(scaled, 32, signed) } else { scaled }) as u32
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! `wmma`, and `mma` of forms that are seldom: matrices as bits, by row and column.
+//!
+//! Floats are added as [tensor cores](super::dot) do, in steps of 16 products or fewer, 8-bit ones as halves; what a sum of
+//! halves is rounded to, it is rounded to once, at the end. Doubles are added one after another, each product with one
+//! rounding. The manual leaves order and rounding open.
+
+use half::{bf16, f16};
+
+use super::block::{Checked, Worker};
+use super::dot::{Factors, WIDE, add_products};
+use super::lanes;
+use super::warp::Warp;
+use crate::Class;
+use crate::code::{
+    Address, Fragment, Item, MemoryOrder, Product, RegisterOperand, Role, Scope, Shape, Transfer, WarpMatrix,
+    Width,
+};
+use crate::isa::number::{Half, Round, narrow16, small_float};
+
+/// Products that are added at once, at most.
+const STEP: usize = 16;
+
+/// The bits of a matrix, row by row.
+struct Matrix {
+    columns: usize,
+    bits: Vec<u64>,
+}
+
+impl Matrix {
+    fn new((rows, columns): (usize, usize)) -> Matrix {
+        Matrix { columns, bits: vec![0; rows * columns] }
+    }
+
+    fn at(&self, row: usize, column: usize) -> u64 {
+        self.bits[row * self.columns + column]
+    }
+}
+
+impl Worker<'_, '_> {
+    pub(crate) fn multiply_fragments(&mut self, w: &mut Warp, mask: u32, p: &Product) -> Checked<()> {
+        self.check_whole(w, mask)?;
+        let read = |f: &Fragment| self.gathered(w, p.shape, f);
+        let (a, b, c) = (read(&p.a)?, read(&p.b)?, read(&p.c)?);
+        let mut d = Matrix::new(p.shape.extent(Role::Sum));
+        for row in 0..p.shape.rows {
+            for column in 0..p.shape.columns {
+                let factors: Vec<(u64, u64)> =
+                    (0..p.shape.depth).map(|k| (a.at(row, k), b.at(k, column))).collect();
+                d.bits[row * d.columns + column] = sum(p, &factors, c.at(row, column));
+            }
+        }
+        scatter(w, p.shape, &p.d, &d);
+        Ok(())
+    }
+
+    /// The matrix that registers hold.
+    fn gathered(&self, w: &Warp, shape: Shape, f: &Fragment) -> Checked<Matrix> {
+        let mut out = Matrix::new(shape.extent(f.role));
+        let bits = f.item.bits();
+        for (r, slot) in f.slots.iter().enumerate() {
+            let register = self.take(w, register(f.item, *slot), u32::MAX)?;
+            for (lane, value) in register.iter().enumerate() {
+                for i in 0..f.item.each() {
+                    let (row, column) = shape.place(f.role, f.item, (r, lane, i));
+                    out.bits[row * out.columns + column] = value >> (bits * i) & u64::MAX >> (64 - bits);
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// `wmma.load`: each element is a load of its own.
+    pub(crate) fn load_fragment(&mut self, w: &mut Warp, mask: u32, m: &WarpMatrix) -> Checked<()> {
+        let (base, stride) = self.origin(w, mask, m)?;
+        let f = &m.fragment;
+        let once = m.shape.registers(f.role, f.item);
+        let transfer = transfer(m);
+        let bits = 8 * transfer.width.bytes as usize;
+        for r in 0..once {
+            let mut register = [0u64; 32];
+            for i in 0..(32 / bits).max(1) {
+                w.regs.set(m.place, mask, &addresses(m, base, stride, r, i));
+                self.load(w, mask, &transfer)?;
+                let values =
+                    self.take(w, RegisterOperand { slot: m.value, bits: register_bits(f.item) }, mask)?;
+                register.iter_mut().zip(values).for_each(|(all, v)| *all |= v << (bits * i % 64));
+            }
+            for slot in f.slots.iter().skip(r).step_by(once) {
+                super::memory::put(w, self::register(f.item, *slot), mask, &register);
+            }
+        }
+        Ok(())
+    }
+
+    /// `wmma.store`
+    pub(crate) fn store_fragment(&mut self, w: &mut Warp, mask: u32, m: &WarpMatrix) -> Checked<()> {
+        let (base, stride) = self.origin(w, mask, m)?;
+        let f = &m.fragment;
+        let transfer = transfer(m);
+        let bits = 8 * transfer.width.bytes as usize;
+        for (r, slot) in f.slots.iter().enumerate() {
+            let register = self.take(w, register(f.item, *slot), mask)?;
+            for i in 0..(32 / bits).max(1) {
+                w.regs.set(m.place, mask, &addresses(m, base, stride, r, i));
+                let to = RegisterOperand { slot: m.value, bits: register_bits(f.item) };
+                super::memory::put(
+                    w,
+                    to,
+                    mask,
+                    &register.map(|v| v >> (bits * i % 64) & u64::MAX >> (64 - bits)),
+                );
+                self.store(w, mask, &transfer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Address of the first element, and elements from one row, or column, to the next: those of all lanes.
+    fn origin(&self, w: &Warp, mask: u32, m: &WarpMatrix) -> Checked<(u64, u64)> {
+        self.check_whole(w, mask)?;
+        let mut bases = [0; 32];
+        self.addresses(w, mask, &m.address, &mut bases)?;
+        let strides = self.words(w, mask, m.stride)?;
+        let odd = lanes(mask).find(|l| bases[*l] != bases[0] || strides[*l] != strides[0]);
+        if let Some(lane) = odd {
+            let what = format!("lane {lane} names another address or stride of a matrix than lane 0");
+            let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
+            fault.instead = "all lanes of the warp must name the same matrix";
+            return Err(fault);
+        }
+        let (rows, columns) = m.shape.extent(m.fragment.role);
+        let least = if m.by_rows { columns } else { rows };
+        if (strides[0] as usize) < least {
+            let what =
+                format!("a matrix with {least} elements in a row or column, and a stride of {}", strides[0]);
+            return Err(self.fault(w, mask, Class::Descriptor, what));
+        }
+        let fragment =
+            m.shape.registers(m.fragment.role, m.fragment.item) * register_bits(m.fragment.item) as usize / 8;
+        self.check_alignment(w, mask, &bases, fragment.min(16) as u32)?;
+        Ok((bases[0], strides[0].into()))
+    }
+}
+
+/// Where the elements of a lane lie that belong to part `i` of register `r`.
+fn addresses(m: &WarpMatrix, base: u64, stride: u64, r: usize, i: usize) -> [u64; 32] {
+    std::array::from_fn(|lane| {
+        let (row, column) = m.shape.place(m.fragment.role, m.fragment.item, (r, lane, i));
+        let (outer, inner) = if m.by_rows { (row, column) } else { (column, row) };
+        base.wrapping_add((outer as u64 * stride + inner as u64) * m.fragment.item.bits() as u64 / 8)
+    })
+}
+
+/// The load or store of one element, or of the elements of a register where they are less than a byte.
+fn transfer(m: &WarpMatrix) -> Transfer {
+    let bits = m.fragment.item.bits();
+    let bytes = if bits < 8 { 4 } else { bits as u32 / 8 };
+    Transfer {
+        space: m.space,
+        address: Address { slot: m.place, wide: true, offset: 0 },
+        width: Width { bytes, signed: false },
+        regs: vec![Some(RegisterOperand { slot: m.value, bits: register_bits(m.fragment.item) })],
+        read_only: false,
+        order: MemoryOrder::Weak,
+        scope: Scope::Device,
+        site: m.site,
+    }
+}
+
+fn register_bits(item: Item) -> u32 {
+    if item.bits() == 64 { 64 } else { 32 }
+}
+
+fn register(item: Item, slot: u32) -> RegisterOperand {
+    RegisterOperand { slot, bits: register_bits(item) }
+}
+
+fn scatter(w: &mut Warp, shape: Shape, f: &Fragment, d: &Matrix) {
+    let bits = f.item.bits();
+    for (r, slot) in f.slots.iter().enumerate() {
+        let values: [u64; 32] = std::array::from_fn(|lane| {
+            let element = |i: usize| {
+                let (row, column) = shape.place(f.role, f.item, (r, lane, i));
+                d.at(row, column) << (bits * i)
+            };
+            (0..f.item.each()).map(element).fold(0, |all, bits| all | bits)
+        });
+        super::memory::put(w, register(f.item, *slot), u32::MAX, &values);
+    }
+}
+
+/// One sum, as bits.
+fn sum(p: &Product, factors: &[(u64, u64)], c: u64) -> u64 {
+    match p.a.item {
+        Item::F64 => {
+            let double = |bits: u64| f64::from_bits(bits);
+            factors.iter().fold(double(c), |sum, (a, b)| double(*a).mul_add(double(*b), sum)).to_bits()
+        }
+        Item::B1 => {
+            let counted = |(a, b): &(u64, u64)| if p.exclusive { a ^ b } else { a & b };
+            let count: u64 = factors.iter().map(counted).sum();
+            total(i64::from(c as i32) + count as i64, p.saturate)
+        }
+        Item::S8 | Item::U8 | Item::S4 | Item::U4 => {
+            let product = |(a, b): &(u64, u64)| integer(p.a.item, *a) * integer(p.b.item, *b);
+            let products: i64 = factors.iter().map(product).sum();
+            total(i64::from(c as i32) + products, p.saturate)
+        }
+        _ => float_sum(p, factors, c),
+    }
+}
+
+fn total(sum: i64, saturate: bool) -> u64 {
+    let sum = if saturate { sum.clamp(i32::MIN.into(), i32::MAX.into()) } else { sum };
+    u64::from(sum as u32)
+}
+
+fn integer(item: Item, bits: u64) -> i64 {
+    match item {
+        Item::S8 => i64::from(bits as i8),
+        Item::S4 => (bits << 60) as i64 >> 60,
+        _ => bits as i64,
+    }
+}
+
+fn float(item: Item, bits: u64) -> f32 {
+    match item {
+        Item::F16 => f16::from_bits(bits as u16).wide(),
+        Item::Bf16 => bf16::from_bits(bits as u16).wide(),
+        Item::Tf32 => f32::from_bits(bits as u32 & !0x1fff),
+        Item::E4m3 => small_float(bits as u32, 4),
+        Item::E5m2 => small_float(bits as u32, 5),
+        _ => f32::from_bits(bits as u32),
+    }
+}
+
+fn float_sum(p: &Product, factors: &[(u64, u64)], c: u64) -> u64 {
+    // 8-bit floats are halves, also where these have a larger least exponent.
+    let least = if matches!(p.a.item, Item::Bf16 | Item::Tf32) { -126 } else { -14 };
+    let mut sum = float(p.c.item, c);
+    for step in factors.chunks(STEP) {
+        let left = Factors::new(step.iter().map(|(a, _)| float(p.a.item, *a)), least);
+        let right = Factors::new(step.iter().map(|(_, b)| float(p.b.item, *b)), least);
+        sum = add_products(sum, &left, &right, WIDE);
+    }
+    match p.d.item {
+        Item::F16 => narrow16(sum.into(), Round::Nearest).into(),
+        _ => sum.to_bits().into(),
+    }
+}

@@ -1,0 +1,249 @@
+//! Double-precision arithmetic under every rounding mode, in integers of 128 bits.
+//!
+//! A number is `mantissa * 2^exponent`. A result is an integer that has more bits than a double and a flag that says
+//! whether anything was cut off below it, so that one function rounds for all operations. What is not finite, or exact
+//! zero, does not depend on the rounding mode; the host's arithmetic gives it.
+
+use super::number::Round;
+
+/// Bits of an aligned mantissa: the product of two doubles has 106, and two of these can be added.
+const WIDE: i32 = 126;
+/// The exponent of the last bit of the least double.
+const LEAST: i32 = -1074;
+
+/// A finite number that is not zero: its mantissa has 53 bits, its value is `mantissa * 2^exponent`.
+#[derive(Clone, Copy)]
+struct Parts {
+    negative: bool,
+    mantissa: u64,
+    exponent: i32,
+}
+
+fn parts(x: f64) -> Parts {
+    let bits = x.to_bits();
+    let (field, low) = ((bits >> 52 & 0x7ff) as i32, bits & ((1 << 52) - 1));
+    let (mantissa, exponent) = if field == 0 { (low, LEAST) } else { (low | 1 << 52, field - 1075) };
+    let shift = mantissa.leading_zeros() as i32 - 11;
+    Parts { negative: x.is_sign_negative(), mantissa: mantissa << shift, exponent: exponent - shift }
+}
+
+/// An exact value: `mantissa * 2^exponent`, and less than one unit more if something was `cut` off.
+#[derive(Clone, Copy)]
+struct Value {
+    negative: bool,
+    mantissa: u128,
+    exponent: i32,
+    cut: bool,
+}
+
+impl Value {
+    fn product(a: f64, b: f64) -> Value {
+        let (a, b) = (parts(a), parts(b));
+        let mantissa = u128::from(a.mantissa) * u128::from(b.mantissa);
+        Value { negative: a.negative != b.negative, mantissa, exponent: a.exponent + b.exponent, cut: false }
+    }
+
+    fn of(a: f64) -> Value {
+        let Parts { negative, mantissa, exponent } = parts(a);
+        Value { negative, mantissa: mantissa.into(), exponent, cut: false }
+    }
+
+    /// The same value with its first bit at a fixed place; nothing may have been cut off.
+    fn aligned(self) -> Value {
+        let shift = self.mantissa.leading_zeros() as i32 - (128 - WIDE);
+        Value { mantissa: self.mantissa << shift, exponent: self.exponent - shift, ..self }
+    }
+
+    /// Makes the exponent larger by so much; what falls off is remembered.
+    fn lowered(self, by: i32) -> Value {
+        if by >= 128 {
+            return Value { mantissa: 0, exponent: self.exponent + by, cut: true, ..self };
+        }
+        let mantissa = self.mantissa >> by;
+        Value { mantissa, exponent: self.exponent + by, cut: mantissa << by != self.mantissa, ..self }
+    }
+
+    /// The sum, or nothing when it is exactly zero.
+    fn plus(self, other: Value) -> Option<Value> {
+        let (a, b) = (self.aligned(), other.aligned());
+        let larger = (a.exponent, a.mantissa) >= (b.exponent, b.mantissa);
+        let (a, b) = if larger { (a, b) } else { (b, a) };
+        let b = b.lowered(a.exponent - b.exponent);
+        let mantissa = match a.negative == b.negative {
+            true => a.mantissa + b.mantissa,
+            // What was cut off b is missing from the difference, too.
+            false => a.mantissa - b.mantissa - u128::from(b.cut),
+        };
+        (mantissa != 0 || b.cut).then_some(Value { mantissa, cut: b.cut, ..a })
+    }
+
+    /// The nearest double in the direction of a rounding mode.
+    fn round(self, round: Round) -> f64 {
+        let bits = 128 - self.mantissa.leading_zeros() as i32;
+        let spare = (bits - 53).max(LEAST - self.exponent);
+        let (kept, lost) = match spare {
+            ..=0 => (self.mantissa << -spare, self.cut.into()),
+            1..128 => {
+                let kept = self.mantissa >> spare;
+                (kept, half(self.mantissa - (kept << spare), spare, self.cut))
+            }
+            _ => (0, Lost::Less),
+        };
+        let up = match (lost, round) {
+            (Lost::Nothing, _) | (_, Round::Zero) => false,
+            (_, Round::Down) => self.negative,
+            (_, Round::Up) => !self.negative,
+            (Lost::Less, Round::Nearest) => false,
+            (Lost::Half, Round::Nearest) => kept & 1 != 0,
+            (Lost::More, Round::Nearest) => true,
+        };
+        pack(
+            self.negative,
+            kept as u64 + u64::from(up),
+            self.exponent + spare,
+            toward_zero(round, self.negative),
+        )
+    }
+}
+
+/// What rounding takes away, in halves of the last bit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lost {
+    Nothing,
+    Less,
+    Half,
+    More,
+}
+
+impl From<bool> for Lost {
+    fn from(cut: bool) -> Lost {
+        if cut { Lost::Less } else { Lost::Nothing }
+    }
+}
+
+fn half(rest: u128, bits: i32, cut: bool) -> Lost {
+    match rest.cmp(&(1 << (bits - 1))) {
+        std::cmp::Ordering::Greater => Lost::More,
+        std::cmp::Ordering::Equal if cut => Lost::More,
+        std::cmp::Ordering::Equal => Lost::Half,
+        std::cmp::Ordering::Less if rest == 0 => cut.into(),
+        std::cmp::Ordering::Less => Lost::Less,
+    }
+}
+
+/// Whether a magnitude that is too large becomes the largest double.
+fn toward_zero(round: Round, negative: bool) -> bool {
+    match round {
+        Round::Nearest => false,
+        Round::Zero => true,
+        Round::Down => !negative,
+        Round::Up => negative,
+    }
+}
+
+/// `mantissa * 2^exponent`, of at most 53 bits, or 54 of which the last 53 are zero.
+fn pack(negative: bool, mantissa: u64, exponent: i32, finite: bool) -> f64 {
+    let (mantissa, exponent) =
+        if mantissa >> 53 != 0 { (mantissa >> 1, exponent + 1) } else { (mantissa, exponent) };
+    let bits = match mantissa >> 52 {
+        0 => mantissa,
+        _ if exponent > 971 && finite => f64::MAX.to_bits(),
+        _ if exponent > 971 => f64::INFINITY.to_bits(),
+        _ => ((exponent + 1075) as u64) << 52 | mantissa & ((1 << 52) - 1),
+    };
+    f64::from_bits(bits | u64::from(negative) << 63)
+}
+
+/// The zero that a sum of opposite numbers is.
+fn cancelled(round: Round) -> f64 {
+    if round == Round::Down { -0.0 } else { 0.0 }
+}
+
+fn ordinary(x: f64) -> bool {
+    x.is_finite() && x != 0.0
+}
+
+/// `a + b` under a rounding mode.
+pub(crate) fn add64(a: f64, b: f64, round: Round) -> f64 {
+    if ordinary(a) && ordinary(b) {
+        return Value::of(a).plus(Value::of(b)).map_or(cancelled(round), |sum| sum.round(round));
+    }
+    // Two zeros of opposite signs cancel; of equal signs, or with another number, the host's sum is exact.
+    if a == 0.0 && b == 0.0 && a.to_bits() != b.to_bits() { cancelled(round) } else { a + b }
+}
+
+/// `a * b` under a rounding mode.
+pub(crate) fn mul64(a: f64, b: f64, round: Round) -> f64 {
+    if ordinary(a) && ordinary(b) { Value::product(a, b).round(round) } else { a * b }
+}
+
+/// `a * b + c` under a rounding mode.
+pub(crate) fn fma64(a: f64, b: f64, c: f64, round: Round) -> f64 {
+    match (a.is_finite() && b.is_finite(), c.is_finite()) {
+        (false, _) => return a.mul_add(b, c),
+        // The product may be too large for a double, and must not meet an infinite `c` as one.
+        (true, false) => return c + 0.0,
+        (true, true) if a == 0.0 || b == 0.0 => return add64(a * b, c, round),
+        (true, true) => {}
+    }
+    let product = Value::product(a, b);
+    match ordinary(c) {
+        true => product.plus(Value::of(c)).map_or(cancelled(round), |sum| sum.round(round)),
+        false => product.round(round),
+    }
+}
+
+/// `a / b` under a rounding mode.
+pub(crate) fn div64(a: f64, b: f64, round: Round) -> f64 {
+    if !ordinary(a) || !ordinary(b) {
+        return a / b;
+    }
+    let (a, b) = (parts(a), parts(b));
+    let (dividend, divisor) = (u128::from(a.mantissa) << 66, u128::from(b.mantissa));
+    let (mantissa, cut) = (dividend / divisor, dividend % divisor != 0);
+    Value { negative: a.negative != b.negative, mantissa, exponent: a.exponent - b.exponent - 66, cut }
+        .round(round)
+}
+
+/// `sqrt(a)` under a rounding mode.
+pub(crate) fn sqrt64(a: f64, round: Round) -> f64 {
+    if !ordinary(a) || a < 0.0 {
+        return a.sqrt();
+    }
+    let Parts { mantissa, exponent, .. } = parts(a);
+    let odd = exponent & 1;
+    let square = u128::from(mantissa) << (72 + odd);
+    let root = square.isqrt();
+    Value { negative: false, mantissa: root, exponent: (exponent - 72 - odd) / 2, cut: root * root != square }
+        .round(round)
+}
+
+/// The upper half of a double that is not subnormal; of one that is, a zero of its sign.
+fn upper(x: f64) -> f64 {
+    let bits = x.to_bits();
+    let flushed = if x.is_subnormal() { bits & 1 << 63 } else { bits };
+    f64::from_bits(flushed & 0xffff_ffff << 32)
+}
+
+/// What the gross approximations give for a NaN.
+const GROSS_NAN: f64 = f64::from_bits(0x7fff_ffff << 32);
+
+/// `f` of the upper half of a double, with 20 bits of mantissa (manual, "rcp.approx.ftz.f64").
+fn gross(a: f64, f: impl Fn(f64) -> f64) -> f64 {
+    let result = f(upper(a));
+    match result {
+        _ if result.is_nan() => GROSS_NAN,
+        _ if result.is_infinite() => result,
+        _ => upper(f64::from_bits(result.to_bits() + (1 << 31))),
+    }
+}
+
+/// `rcp.approx.ftz.f64`, its last bit rounded to nearest.
+pub(crate) fn rcp_gross(a: f64) -> f64 {
+    gross(a, |a| 1.0 / a)
+}
+
+/// `rsqrt.approx.ftz.f64`, its last bit rounded to nearest.
+pub(crate) fn rsqrt_gross(a: f64) -> f64 {
+    gross(a, |a| 1.0 / a.sqrt())
+}

@@ -1,0 +1,57 @@
+//! Hints to caches, events for tools, and the block of an address (manual, "Data Movement and Conversion Instructions",
+//! "Miscellaneous Instructions").
+
+use super::Decoder;
+use crate::code::{Address, Op, Space};
+use crate::decode::Decode;
+use crate::parse::Parsed;
+use crate::parse::ast::OperandKind;
+use crate::parse::types::Type;
+
+pub(super) const DECODERS: &[(&str, Decoder)] =
+    &[("applypriority", applypriority), ("pmevent", pmevent), ("brkpt", brkpt), ("getctarank", getctarank)];
+
+/// `applypriority{.global}.L2::evict_normal [a], 128`
+fn applypriority(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.eat(".global");
+    d.require(&[(".L2::evict_normal", ())])?;
+    d.operands(2, 2)?;
+    if d.immediate(1, 128)? != 128 {
+        return d.error("applypriority is for 128 bytes");
+    }
+    d.address(0, false)?;
+    Ok(Op::Nothing)
+}
+
+/// Counters of a profiler, which there is none of here.
+fn pmevent(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let most = if d.eat(".mask") { 0xffff } else { 15 };
+    d.operands(1, 1)?;
+    d.immediate(0, most)?;
+    Ok(Op::Nothing)
+}
+
+/// Without a debugger it ends the launch, as `trap` does.
+fn brkpt(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.operands(0, 0)?;
+    Ok(Op::Trap)
+}
+
+/// `getctarank{.shared::cluster}.type d, a`
+fn getctarank(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let space = if d.eat(".shared::cluster") { Space::Cluster } else { Space::Generic };
+    let ty = d.ty(&[Type::U32, Type::U64])?;
+    let wide = ty == Type::U64;
+    d.operands(2, 2)?;
+    let variable = match d.operand(1).kind {
+        OperandKind::Name(name) => d.variable(name, 0, wide),
+        OperandKind::Sum(name, offset) => d.variable(name, offset, wide),
+        _ => None,
+    };
+    let slot = match variable {
+        Some(slot) => slot,
+        None => d.src(1, ty)?,
+    };
+    let address = Address { slot, wide, offset: 0 };
+    Ok(Op::ClusterRank(Box::new((space, address, d.dst(0, Type::U32)?))))
+}

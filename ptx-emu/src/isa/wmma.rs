@@ -1,0 +1,272 @@
+//! `wmma`, and the forms of `mma` that are seldom (manual, "Warp-Level Matrix Instructions").
+
+use super::Decoder;
+use super::matrix::registers;
+use crate::code::{Address, Fragment, Item, Op, Product, Role, Shape, Space, WarpMatrix};
+use crate::decode::Decode;
+use crate::exec::regs::Bank;
+use crate::parse::types::Type;
+use crate::parse::{Parsed, error};
+
+pub(super) const DECODERS: &[(&str, Decoder)] = &[("wmma", wmma)];
+
+use Item::{B1, Bf16, E4m3, E5m2, F16, F32, F64, S4, S8, S32, Tf32, U4, U8};
+
+const ITEMS: &[(&str, Item)] = &[
+    (".f16", F16),
+    (".bf16", Bf16),
+    (".tf32", Tf32),
+    (".e4m3", E4m3),
+    (".e5m2", E5m2),
+    (".s8", S8),
+    (".u8", U8),
+    (".s4", S4),
+    (".u4", U4),
+    (".b1", B1),
+    (".f64", F64),
+    (".f32", F32),
+    (".s32", S32),
+];
+
+const fn shape(rows: usize, columns: usize, depth: usize) -> Shape {
+    Shape { rows, columns, depth }
+}
+
+const SHAPES: &[(&str, Shape)] = &[
+    (".m16n16k16", shape(16, 16, 16)),
+    (".m32n8k16", shape(32, 8, 16)),
+    (".m8n32k16", shape(8, 32, 16)),
+    (".m16n16k8", shape(16, 16, 8)),
+    (".m8n8k4", shape(8, 8, 4)),
+    (".m8n8k16", shape(8, 8, 16)),
+    (".m8n8k32", shape(8, 8, 32)),
+    (".m8n8k128", shape(8, 8, 128)),
+    (".m16n8k4", shape(16, 8, 4)),
+    (".m16n8k8", shape(16, 8, 8)),
+    (".m16n8k16", shape(16, 8, 16)),
+    (".m16n8k32", shape(16, 8, 32)),
+    (".m16n8k64", shape(16, 8, 64)),
+    (".m16n8k128", shape(16, 8, 128)),
+    (".m16n8k256", shape(16, 8, 256)),
+];
+
+/// The factors that may meet, the sums that they may have, and the shapes.
+type Family = (&'static [Item], &'static [Item], &'static [&'static str]);
+
+const SQUARES: &[&str] = &[".m16n16k16", ".m32n8k16", ".m8n32k16"];
+
+const WMMA: &[Family] = &[
+    (&[F16], &[F16, F32], SQUARES),
+    (&[Bf16], &[F32], SQUARES),
+    (&[S8], &[S32], SQUARES),
+    (&[U8], &[S32], SQUARES),
+    (&[Tf32], &[F32], &[".m16n16k8"]),
+    (&[F64], &[F64], &[".m8n8k4"]),
+    (&[S4], &[S32], &[".m8n8k32"]),
+    (&[U4], &[S32], &[".m8n8k32"]),
+    (&[B1], &[S32], &[".m8n8k128"]),
+];
+
+const MMA: &[Family] = &[
+    (&[F16], &[F16, F32], &[".m16n8k8", ".m16n8k16"]),
+    (&[Bf16], &[F32], &[".m16n8k8", ".m16n8k16"]),
+    (&[Tf32], &[F32], &[".m16n8k4", ".m16n8k8"]),
+    (&[E4m3, E5m2], &[F16, F32], &[".m16n8k16", ".m16n8k32"]),
+    (&[F64], &[F64], &[".m8n8k4", ".m16n8k4", ".m16n8k8", ".m16n8k16"]),
+    (&[S8, U8], &[S32], &[".m8n8k16", ".m16n8k16", ".m16n8k32"]),
+    (&[S4, U4], &[S32], &[".m8n8k32", ".m16n8k32", ".m16n8k64"]),
+    (&[B1], &[S32], &[".m8n8k128", ".m16n8k128", ".m16n8k256"]),
+];
+
+fn unsupported<T>(d: &Decode<'_, '_>) -> Parsed<T> {
+    d.error(format!("unsupported in ptx-emu: {}", d.name()))
+}
+
+/// Whether a product of these factors with these sums exists in a table.
+fn exists(table: &[Family], name: &str, factors: &[Item], sums: &[Item]) -> bool {
+    table.iter().any(|(of, to, shapes)| {
+        shapes.contains(&name)
+            && factors.iter().all(|f| of.contains(f))
+            && sums.iter().all(|s| to.contains(s))
+    })
+}
+
+/// The next suffix, when it is a shape: its name and it.
+fn shaped<'a>(d: &mut Decode<'_, 'a>) -> Option<(&'a str, Shape)> {
+    let name = d.peek()?;
+    d.choose(SHAPES).map(|shape| (name, shape))
+}
+
+fn sync(d: &mut Decode<'_, '_>) -> Parsed<()> {
+    d.require(&[(".sync", ())])?;
+    d.require(&[(".aligned", ())])
+}
+
+fn wmma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    match d.require(&[(".load", 0), (".store", 1), (".mma", 2)])? {
+        0 => load(d),
+        1 => store(d),
+        _ => multiply(d),
+    }
+}
+
+/// `{.row, .col}.shape` in either order: whether rows lie one after another, the shape and its name.
+fn layout<'a>(d: &mut Decode<'_, 'a>) -> Parsed<(bool, &'a str, Shape)> {
+    let rows = &[(".row", true), (".col", false)];
+    if let Some((name, shape)) = shaped(d) {
+        return Ok((d.require(rows)?, name, shape));
+    }
+    let by_rows = d.require(rows)?;
+    match shaped(d) {
+        Some((name, shape)) => Ok((by_rows, name, shape)),
+        None => unsupported(d),
+    }
+}
+
+/// `wmma.load.role.sync.aligned.layout.shape{.space}.type r, [p]{, stride}`
+fn load(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let role = d.require(&[(".a", Role::Left), (".b", Role::Right), (".c", Role::Sum)])?;
+    memory(d, role, 1).map(|m| Op::LoadFragment(Box::new(m)))
+}
+
+/// `wmma.store.d.sync.aligned.layout.shape{.space}.type [p], r{, stride}`
+fn store(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.require(&[(".d", ())])?;
+    memory(d, Role::Sum, 0).map(|m| Op::StoreFragment(Box::new(m)))
+}
+
+fn memory(d: &mut Decode<'_, '_>, role: Role, at: usize) -> Parsed<WarpMatrix> {
+    sync(d)?;
+    let (by_rows, name, shape) = layout(d)?;
+    let spaces = [(".global", Space::Global), (".shared", Space::Shared), (".shared::cta", Space::Shared)];
+    let space = d.choose(&spaces).unwrap_or(Space::Generic);
+    let item = d.require(ITEMS)?;
+    let known = WMMA.iter().any(|(of, to, shapes)| {
+        shapes.contains(&name) && if role == Role::Sum { to.contains(&item) } else { of.contains(&item) }
+    });
+    // Elements of less than a byte lie along the products that are summed.
+    let along = item.bits() >= 8 || by_rows == (role == Role::Left);
+    if !known || !along {
+        return unsupported(d);
+    }
+    let n = d.operands(2, 3)?;
+    let stride = match n {
+        3 => d.src(2, Type::U32)?,
+        _ => d.literal(Bank::W32, default_stride(shape, role, by_rows) as u64),
+    };
+    let fragment = fragment(d, 1 - at, shape, role, item, true)?;
+    let address: Address = d.address(at, space == Space::Shared)?;
+    let bank = if item.bits() == 64 { Bank::W64 } else { Bank::W32 };
+    let (place, value, site) = (d.temporary(Bank::W64), d.temporary(bank), d.site());
+    Ok(WarpMatrix { shape, fragment, by_rows, space, address, stride, place, value, site })
+}
+
+/// The elements of a row, or of a column.
+fn default_stride(shape: Shape, role: Role, by_rows: bool) -> usize {
+    let (rows, columns) = shape.extent(role);
+    if by_rows { columns } else { rows }
+}
+
+/// The registers of a matrix. Those of `wmma` hold the factors of halves several times.
+fn fragment(
+    d: &mut Decode<'_, '_>,
+    i: usize,
+    shape: Shape,
+    role: Role,
+    item: Item,
+    wide: bool,
+) -> Parsed<Fragment> {
+    let needed = shape.registers(role, item);
+    let count = if wide && item == F16 && role != Role::Sum { 8 } else { needed };
+    let ty = match item {
+        F16 => Type::F16x2,
+        Bf16 => Type::Bf16x2,
+        F32 => Type::F32,
+        F64 => Type::F64,
+        S32 => Type::S32,
+        _ => Type::B32,
+    };
+    Ok(Fragment { role, item, slots: registers(d, i, ty, count)? })
+}
+
+/// `wmma.mma{.op.popc}.sync.aligned.layout.layout.shape{.rn}.types{.satfinite} d, a, b, c`
+fn multiply(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let bits = d.choose(&[(".and", false), (".xor", true)]);
+    if bits.is_some() {
+        d.require(&[(".popc", ())])?;
+    }
+    sync(d)?;
+    for _ in 0..2 {
+        d.require(&[(".row", ()), (".col", ())])?;
+    }
+    let Some((name, shape)) = shaped(d) else { return unsupported(d) };
+    d.eat(".rn");
+    let mut types = vec![];
+    while let Some(item) = d.choose(ITEMS) {
+        types.push(item);
+    }
+    let types = match types[..] {
+        // Of halves, only the types of the sums are named.
+        [of_d, of_c] => [of_d, F16, F16, of_c],
+        [of_d, a, b, of_c] => [of_d, a, b, of_c],
+        _ => return unsupported(d),
+    };
+    d.eat(".rn");
+    finish(d, (WMMA, name, shape), types, bits, true)
+}
+
+/// `mma.sync.aligned.shape.row.col{.satfinite}.types{.op.popc} d, a, b, c`
+pub(super) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    sync(d)?;
+    let Some((name, shape)) = shaped(d) else { return unsupported(d) };
+    let by_row = d.eat(".row") && d.eat(".col");
+    let saturate = d.eat(".satfinite");
+    let mut types = [F32; 4];
+    for ty in &mut types {
+        match d.choose(ITEMS) {
+            Some(item) => *ty = item,
+            None => return unsupported(d),
+        }
+    }
+    let bits = d.choose(&[(".and", false), (".xor", true)]);
+    let whole = by_row && (bits.is_none() || d.eat(".popc"));
+    if !whole || types[0] != types[3] {
+        return unsupported(d);
+    }
+    let op = finish(d, (MMA, name, shape), types, bits, false)?;
+    match op {
+        Op::Product(mut p) if saturate && p.d.item == S32 => {
+            p.saturate = true;
+            Ok(Op::Product(p))
+        }
+        _ if saturate => unsupported(d),
+        op => Ok(op),
+    }
+}
+
+fn finish(
+    d: &mut Decode<'_, '_>,
+    (table, name, shape): (&[Family], &str, Shape),
+    [of_d, of_a, of_b, of_c]: [Item; 4],
+    bits: Option<bool>,
+    wide: bool,
+) -> Parsed<Op> {
+    let saturate = wide && of_d == S32 && d.eat(".satfinite");
+    let known = exists(table, name, &[of_a, of_b], &[of_d, of_c]) && bits.is_some() == (of_a == B1);
+    if !known || d.peek().is_some() {
+        return unsupported(d);
+    }
+    d.operands(4, 4)?;
+    if of_a.bits() == 64 && wide && d.elements(1).len() != 1 {
+        return error(d.operand(1).at, "one .f64 register was expected");
+    }
+    Ok(Op::Product(Box::new(Product {
+        shape,
+        saturate,
+        exclusive: bits == Some(true),
+        d: fragment(d, 0, shape, Role::Sum, of_d, wide)?,
+        a: fragment(d, 1, shape, Role::Left, of_a, wide)?,
+        b: fragment(d, 2, shape, Role::Right, of_b, wide)?,
+        c: fragment(d, 3, shape, Role::Sum, of_c, wide)?,
+    })))
+}

@@ -1,0 +1,68 @@
+//! What is asked of a launch besides its end, and what it tells.
+
+use std::time::Instant;
+
+use crate::fault::Fault;
+use crate::launch::Stats;
+use crate::observe::{Followed, Profile, Step};
+
+/// What is asked of a launch besides its end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Watch {
+    /// Which faults are wanted.
+    pub faults: Faults,
+    /// When a launch that has not ended is stopped, with a fault of the class
+    /// [`OutOfFuel`](crate::Class::OutOfFuel). Each block looks at the clock every few turns of its warps, so a launch
+    /// ends within milliseconds of it.
+    pub deadline: Option<Instant>,
+    /// Whether what each instruction does is counted.
+    pub profile: bool,
+    /// The thread whose instructions are recorded.
+    pub followed: Option<Followed>,
+}
+
+/// Which faults of a launch are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Faults {
+    /// The first one, which ends the launch.
+    #[default]
+    First,
+    /// One of each block (of each cluster of blocks): a fault ends its block, and the others go on.
+    ///
+    /// The launch ends all the same if its blocks have threads of their own, which may wait for each other; if it has
+    /// used up its time or its fuel; and after some hundred different faults. Bytes that nobody has written may be
+    /// those of a block that has ended early: such a fault counts only as long as there is no other.
+    EachBlock,
+}
+
+/// What a launch did, and what was found.
+#[derive(Debug, Default)]
+pub struct Watched {
+    /// What it did, as far as it came.
+    pub stats: Stats,
+    /// The faults, each pair of instructions once, in the order of the blocks' turns.
+    pub found: Vec<Found>,
+    /// What was counted, if it was.
+    pub profile: Option<Profile>,
+    /// The instructions of the followed thread.
+    pub steps: Vec<Step>,
+}
+
+/// A fault, and how many blocks had it.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The one of the block that came first in the schedule.
+    pub fault: Fault,
+    /// Blocks that ended with a fault of this class at the same instructions.
+    pub blocks: u64,
+}
+
+impl Watched {
+    /// The statistics, or the first fault.
+    pub(crate) fn into_result(mut self) -> Result<Stats, Box<Fault>> {
+        match self.found.is_empty() {
+            true => Ok(self.stats),
+            false => Err(Box::new(self.found.swap_remove(0).fault)),
+        }
+    }
+}

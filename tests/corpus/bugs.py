@@ -1,0 +1,155 @@
+"""Runs the mistakes in `bugs/`, each with its corrected twin. `README.md` says how to call it."""
+
+import argparse
+import re
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+import corpus
+from cases import Case, InOut
+
+SCHEDULES = [{**s, "trace": True} for s in corpus.SCHEDULES]
+HEADER = re.compile(r"^// (\w+): grid (\d+), block (\d+)((?:, (?:\w+)(?: \d+)?)*)$", re.M)
+
+
+@dataclass
+class Bug:
+    """A kernel with a mistake, its launch, and the lines one of which a finding must name."""
+
+    source: object
+    name: str
+    grid: int
+    block: int
+    options: dict
+    lines: list
+
+
+def bugs_of(source):
+    """The mistakes of a source."""
+    text = source.read_text()
+    heads = list(HEADER.finditer(text))
+    for head, after in zip(heads, [*[h.start() for h in heads[1:]], len(text)]):
+        options = dict((o.split() + ["1"])[:2] for o in head[4].split(", ") if o)
+        first = text.count("\n", 0, head.start()) + 1
+        body = text[head.start() : after].split("\n")
+        lines = [first + i for i, line in enumerate(body) if line.rstrip().endswith("//!")]
+        yield Bug(source, head[1], int(head[2]), int(head[3]), options, lines)
+
+
+def case_of(bug):
+    """A launch with `n` numbers in, and `n` out, which are zero if the mistake says so."""
+    n = int(bug.options.get("n", bug.grid * bug.block))
+
+    def make(r):
+        x = r.integers(0, 100, n).astype(np.int32)
+        return [x, InOut(np.zeros(n + 64, np.int32), None) if "zero" in bug.options else Fresh(n), np.int32(n)]
+
+    launch = {name: int(bug.options[name]) for name in ("shared", "cluster", "fuel") if name in bug.options}
+    return Case(bug.name, make, bug.grid, bug.block, **{"fuel": 1 << 20, **launch})
+
+
+class Fresh(InOut):
+    """A buffer that holds nothing before, and anything after."""
+
+    def __init__(self, n):
+        super().__init__(np.zeros(n, np.int32), None)
+
+
+def compiled(source, planted):
+    """Compiles a source with or without its mistakes; gives the PTX file."""
+    arch = re.search(r"^// arch (\w+)", source.read_text(), re.M)
+    ptx = corpus.TARGET / "bugs" / f"{source.stem}_{'planted' if planted else 'twin'}.ptx"
+    ptx.parent.mkdir(parents=True, exist_ok=True)
+    flags = [f"-I{source.parent}", "-diag-suppress=20054", *(["-DBUG_PLANTED"] if planted else [])]
+    if error := corpus.compile_cuda(source, arch[1] if arch else "sm_80", flags, ptx):
+        raise SystemExit(f"{source.name}: {error}")
+    return ptx
+
+
+def findings(bug, planted):
+    """The findings of a kernel over the schedules, or a message; and its PTX text."""
+    ptx = compiled(bug.source, planted)
+    folder = corpus.TARGET / "bugs" / f"{bug.name}_{'planted' if planted else 'twin'}"
+    shutil.rmtree(folder, ignore_errors=True)
+    job = corpus.Job(case_of(bug), bug.name, ptx, folder)
+    for buffer in job.buffers[1:]:
+        buffer["data"] = buffer["data"] if "zero" in bug.options else None
+    answer = job.run(SCHEDULES, 60)
+    if "runs" not in answer:
+        return f"not run: {answer.get('load') or answer.get('stopped')}", ""
+    return [f for f in answer["runs"] if f], ptx.read_text()
+
+
+def source_lines(finding, text, name):
+    """Every line of the source that a finding names."""
+    places = filter(None, (finding["at"], finding["other"]))
+    return {line for place in places for file, line in corpus.places(text.split("\n"), place["line"]) if file == name}
+
+
+def judged(bug):
+    """(named, classes, places, twin): whether a finding names a line, what they say, and what the twin got."""
+    planted, text = findings(bug, True)
+    twin, _ = findings(bug, False)
+    flagged = twin if isinstance(twin, str) else ", ".join(sorted({f["class"] for f in twin}))
+    if isinstance(planted, str):
+        return "no", planted, "", flagged
+    if not planted:
+        return "no", "no finding", "", flagged
+    places = [source_lines(f, text, bug.source.name) for f in planted]
+    named = any(p & set(bug.lines) for p in places)
+    classes = ", ".join(sorted({f["class"] for f in planted}))
+    return "yes" if named else "elsewhere", f"{classes} in {len(planted)} of {len(SCHEDULES)}", str(sorted(set().union(*places)))[1:-1], flagged
+
+
+HEAD = """# Mistakes written by hand
+
+`bugs.py` writes this page; [README.md](README.md) says how. Each kernel in `bugs/` runs under {schedules} schedules,
+traced, with the mistake and, as its twin, without. *Named*: a finding names a line that the source marks with `//!`.
+
+{count} mistakes: {named} named at their line, {elsewhere} found at another, {missed} not found. Of the twins, {flagged} are
+flagged, and {unrun} do not load.
+
+| source | mistake | named | finding | lines | marked | twin |
+|---|---|---|---|---|---|---|
+"""
+
+
+def table(rows):
+    counts = {kind: sum(r[0] == kind for _, r in rows) for kind in ("yes", "elsewhere", "no")}
+    head = HEAD.format(
+        schedules=len(SCHEDULES),
+        count=len(rows),
+        named=counts["yes"],
+        elsewhere=counts["elsewhere"],
+        missed=counts["no"],
+        flagged=sum(bool(r[3]) and not r[3].startswith("not run") for _, r in rows),
+        unrun=sum(r[3].startswith("not run") for _, r in rows),
+    )
+    return head + "".join(
+        f"| bugs/{b.source.name} | {b.name} | {r[0]} | {corpus.shortened(r[1])} | {r[2]} | {str(b.lines)[1:-1]} | "
+        f"{corpus.shortened(r[3]) or 'clean'} |\n"
+        for b, r in rows
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="stems of sources; all without")
+    parser.add_argument("--table", action="store_true", help="write BUGS.md")
+    args = parser.parse_args()
+    sources = [s for s in sorted((corpus.HERE / "bugs").glob("*.cu")) if not args.names or s.stem in args.names]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda job: compiled(*job), [(s, planted) for s in sources for planted in (True, False)]))
+        bugs = [b for s in sources for b in bugs_of(s)]
+        rows = list(zip(bugs, pool.map(judged, bugs)))
+    for bug, row in rows:
+        print(f"{bug.source.stem:14} {bug.name:34} {row[0]:10} {row[1][:70]:50} {row[2]:16} want {bug.lines} twin: {row[3][:60] or 'clean'}")
+    if args.table:
+        (corpus.HERE / "BUGS.md").write_text(table(rows))
+
+
+if __name__ == "__main__":
+    main()
