@@ -118,7 +118,8 @@ impl Accesses {
             .flat_map(|(runs, operation)| runs.iter().map(move |run| (*run, operation)));
         let sites = runs.filter_map(|((address, bytes), operation)| {
             let allocation = memory.find(address)?;
-            let place = SourcePlace { line: 0, column: 0, text: name.into(), rust: None };
+            let place =
+                SourcePlace { line: 0, column: 0, text: name.into(), rust: None, callers: Vec::new() };
             let bytes = ByteSet::run(address - allocation.base, bytes);
             Some(Site { place, pc: 0, operation, allocation, waited: true, bytes })
         });

@@ -160,6 +160,11 @@ impl Allocation {
         }
     }
 
+    /// Marks bytes as not initialised, of memory whose prefix is never advanced.
+    pub(crate) fn forget_all(&self, offset: u64, bytes: u64) {
+        (offset..offset + bytes).for_each(|at| self.forget(at));
+    }
+
     /// Copies bytes out.
     pub(crate) fn read(&self, offset: u64, to: &mut [u8]) {
         let words = self.words();

@@ -2,6 +2,7 @@
 
 pub(crate) use crate::async_code::{BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Phase, ThreadCopy};
 use crate::async_code::{BulkStore, TensorCopy, Wgmma};
+pub(crate) use crate::call_code::{ABSENT, Call, CallTarget, Formal, Passed, Routine, SystemCall};
 use crate::exec::regs::{Alu, Bank, Regs, Slots, Undefined};
 pub(crate) use crate::fragment_code::{
     Element, Fragment, Item, LoadMatrix, Mma, Product, Role, Shape, WarpMatrix,
@@ -14,29 +15,36 @@ pub(crate) struct Code {
     pub(crate) ops: Vec<Instruction>,
     /// Start and end of each instruction in the text, and its `.loc`.
     pub(crate) places: Vec<crate::fault::SourcePlace>,
-    /// Registers of each bank.
-    pub(crate) slots: [u32; 3],
-    /// Slots that hold a value before the kernel starts: literals and addresses.
-    pub(crate) constants: Vec<(Bank, u32, Constant)>,
-    /// Slots that hold a special register.
-    pub(crate) specials: Vec<(u32, Special)>,
+    /// The kernel, then the functions that it may call.
+    pub(crate) routines: Vec<Routine>,
+    /// The routine that each function of the module is here, by its number; [`ABSENT`] for what is never called.
+    pub(crate) routine_of: Vec<u32>,
     /// For each instruction, the 32-bit registers that it reads and that it writes, if there are products of warpgroups.
     pub(crate) uses: Vec<[Box<[u32]>; 2]>,
     /// The registers that each instruction names, one instruction after the other.
     pub(crate) mentions: Vec<(Bank, u32)>,
     /// For each instruction, where its registers end.
     pub(crate) mention_ends: Vec<u32>,
-    /// Names of registers, for faults, sorted by bank and slot.
-    pub(crate) names: Vec<(Bank, u32, String)>,
     /// Static shared variables; a dynamic one has no size.
     pub(crate) shared: Vec<Region>,
-    /// Bytes of local memory a thread has.
-    pub(crate) local: u32,
     /// Number of memory instructions, each of which has a cache entry.
     pub(crate) sites: u32,
 }
 
 impl Code {
+    /// Whether some of it calls `malloc` or `free`.
+    pub(crate) fn uses_heap(&self) -> bool {
+        let heap =
+            |target: &CallTarget| matches!(target, CallTarget::System(SystemCall::Malloc | SystemCall::Free));
+        self.ops.iter().any(|step| matches!(&step.op, Op::Call(call) if heap(&call.target)))
+    }
+
+    /// Whether some of it asks where the workspace of a cooperative grid is.
+    pub(crate) fn uses_workspace(&self) -> bool {
+        let asks = |r: &Routine| r.specials.iter().any(|(_, s)| matches!(s, Special::EnvReg(1 | 2)));
+        self.routines.iter().any(asks)
+    }
+
     /// The registers that an instruction names.
     pub(crate) fn mentioned(&self, pc: u32) -> &[(Bank, u32)] {
         let end = |i: u32| self.mention_ends.get(i as usize).map_or(self.mentions.len(), |end| *end as usize);
@@ -44,10 +52,11 @@ impl Code {
         &self.mentions[start..end(pc)]
     }
 
-    /// The name of a register.
-    pub(crate) fn name_of(&self, bank: Bank, slot: u32) -> Option<&str> {
-        let found = self.names.binary_search_by_key(&(bank, slot), |(bank, slot, _)| (*bank, *slot));
-        found.ok().map(|i| self.names[i].2.as_str())
+    /// The name of a register of a routine.
+    pub(crate) fn name_of(&self, routine: u32, bank: Bank, slot: u32) -> Option<&str> {
+        let names = &self.routines[routine as usize].names;
+        let found = names.binary_search_by_key(&(bank, slot), |(bank, slot, _)| (*bank, *slot));
+        found.ok().map(|i| names[i].2.as_str())
     }
 }
 
@@ -93,6 +102,8 @@ pub(crate) enum Special {
     LaneMask(Compare),
     DynamicSmemSize,
     TotalSmemSize,
+    /// `%envregN`: what the driver tells a kernel.
+    EnvReg(u32),
     ClusterCtaRank,
     ClusterNctaRank,
     ClusterCtaid(usize),
@@ -161,8 +172,23 @@ pub(crate) enum Op {
     Nothing,
     /// `nanosleep`: ends the warp's turn.
     Sleep,
-    /// A call of the driver's function that sets the condition of a conditional node.
-    SetCondition(Box<SetCondition>),
+    Call(Box<Call>),
+    /// `ret` of a function
+    Return,
+    /// `alloca`: local memory until the function returns.
+    Alloca {
+        d: RegisterOperand,
+        size: RegisterOperand,
+        align: u32,
+    },
+    /// `stacksave`
+    StackSave {
+        d: RegisterOperand,
+    },
+    /// `stackrestore`
+    StackRestore {
+        a: RegisterOperand,
+    },
     /// `griddepcontrol.wait`
     GridWait,
     /// `griddepcontrol.launch_dependents`
@@ -330,6 +356,8 @@ pub(crate) enum Space {
     /// Shared memory of any block of the cluster.
     Cluster,
     Local,
+    /// Parameters of the kernel.
+    Param,
 }
 
 /// A range of the generic address space that maps another space.
@@ -364,13 +392,6 @@ pub(crate) struct LoadParam {
     pub(crate) offset: u32,
     pub(crate) width: Width,
     pub(crate) regs: Vec<Option<RegisterOperand>>,
-}
-
-/// Where a call finds the handle and the value of a condition.
-#[derive(Clone, Debug)]
-pub(crate) struct SetCondition {
-    pub(crate) handle: Transfer,
-    pub(crate) value: Transfer,
 }
 
 /// A register of either word bank.
@@ -514,6 +535,8 @@ pub(crate) enum Constant {
     Bits(u64),
     /// Address of a module variable by number, and an offset.
     Variable(u32, i64),
+    /// Address of a variable in the local memory of a call.
+    Local(u32),
 }
 
 /// Compares two registers: the lanes in which it holds.

@@ -59,13 +59,21 @@ pub enum Class {
     Deadlock,
     /// `trap` was executed.
     Trap,
+    /// An assertion of the kernel failed: `__assertfail` was called.
+    Assertion,
+    /// A call through a register that holds no function's address, or that of a function with other parameters.
+    BadCall,
+    /// Calls are nested deeper than the stack of a thread allows.
+    StackOverflow,
+    /// `free` of what `malloc` did not give, or gave and that was freed already.
+    BadFree,
     /// The launch executed more instructions than its fuel allows, or had not ended at its deadline.
     OutOfFuel,
     /// The launch itself is impossible: block size, shared memory or parameter bytes.
     BadLaunch,
 }
 
-/// A place in the Rust source that produced the PTX, from `.loc` and `.file`.
+/// A place in the source that produced the PTX, Rust or another language, from `.loc` and `.file`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RustPlace {
     /// File name as written in `.file`.
@@ -85,8 +93,10 @@ pub struct SourcePlace {
     pub column: u32,
     /// Text of the instruction, without leading blanks and up to its semicolon.
     pub text: String,
-    /// The Rust place in force there.
+    /// The source's place in force there.
     pub rust: Option<RustPlace>,
+    /// Where that code was inlined, innermost call first, from `.loc .. inlined_at`.
+    pub callers: Vec<RustPlace>,
 }
 
 /// The allocation that holds, held or lies nearest to an address.
@@ -130,6 +140,8 @@ pub struct Fault {
     pub lanes: u32,
     /// The instruction; `None` for faults of the launch itself.
     pub place: Option<SourcePlace>,
+    /// The calls that lead to the instruction, innermost first.
+    pub calls: Vec<SourcePlace>,
     /// The other instruction to blame, for races and barriers that disagree.
     pub other: Option<OtherPlace>,
     /// The address accessed.
@@ -140,6 +152,8 @@ pub struct Fault {
     pub seed: u64,
 }
 
+/// Calls that `Display` writes.
+const MOST_CALLS: usize = 8;
 impl Fault {
     /// Where the address lies relative to the allocation, in words.
     pub fn location(&self) -> Option<String> {
@@ -156,10 +170,12 @@ impl Fault {
 impl fmt::Display for SourcePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: `{}`", self.line, self.text)?;
-        match &self.rust {
-            Some(r) => write!(f, " ({}:{}:{})", r.file, r.line, r.column),
-            None => Ok(()),
+        let Some(r) = &self.rust else { return Ok(()) };
+        write!(f, " ({}:{}:{}", r.file, r.line, r.column)?;
+        for r in &self.callers {
+            write!(f, ", inlined at {}:{}:{}", r.file, r.line, r.column)?;
         }
+        f.write_str(")")
     }
 }
 
@@ -173,6 +189,12 @@ impl fmt::Display for Fault {
         )?;
         if let Some(place) = &self.place {
             write!(f, "\n  at {place}")?;
+        }
+        for call in self.calls.iter().take(MOST_CALLS) {
+            write!(f, "\n  called at {call}")?;
+        }
+        if let Some(more) = self.calls.len().checked_sub(MOST_CALLS).filter(|more| *more > 0) {
+            write!(f, "\n  and {more} calls before")?;
         }
         if let Some(other) = &self.other {
             write!(f, "\n  {} {} at {}", other.who, other.did, other.place)?;

@@ -2,7 +2,8 @@
 //!
 //! Runs of instructions form basic blocks. Post-dominators are found on the reversed graph with the iteration of
 //! Cooper, Harvey and Kennedy. Lanes that exit early never return, so the others do not wait for them: only the last
-//! `exit` of the text is the exit of the graph. A branch from which no path leads there has no post-dominator, and its
+//! `exit` of the text is the exit of the graph; in a function the last `ret`, as lanes that return early wait in the
+//! caller. A branch from which no path leads there has no post-dominator, and its
 //! lanes never reconverge.
 
 use crate::code::{Instruction, Op};
@@ -44,7 +45,7 @@ fn falls(step: &Instruction) -> bool {
 }
 
 fn ends_block(step: &Instruction) -> bool {
-    matches!(step.op, Op::Branch { .. } | Op::BranchIndexed { .. } | Op::Exit | Op::Trap)
+    matches!(step.op, Op::Branch { .. } | Op::BranchIndexed { .. } | Op::Exit | Op::Return | Op::Trap)
 }
 
 impl Graph {
@@ -63,7 +64,7 @@ impl Graph {
             block_of[i] = block;
         }
         block_of[ops.len()] = starts.len() as u32;
-        let final_exit = ops.iter().rposition(|s| matches!(s.op, Op::Exit) && s.guard.is_none());
+        let final_exit = ops.iter().rposition(|s| matches!(s.op, Op::Exit | Op::Return) && s.guard.is_none());
         let last = |b: usize| starts.get(b + 1).map_or(ops.len(), |next| *next as usize) - 1;
         let successors = (0..starts.len()).map(|b| follow(ops, last(b), &block_of, final_exit)).collect();
         Graph { starts, block_of, successors }

@@ -89,6 +89,18 @@ pub struct LaunchSite<'a> {
     pub cooperative: bool,
     /// Blocks of a cluster, where the launch says so; else what the kernel says.
     pub cluster: Option<[u32; 3]>,
+    /// Who takes what the kernel prints; else it goes to standard output.
+    pub print: Option<Print<'a>>,
+}
+
+/// Takes what a kernel prints: once, when the launch has ended, block by block, also after a fault.
+#[derive(Clone, Copy)]
+pub struct Print<'a>(pub &'a (dyn Fn(&str) + Sync));
+
+impl std::fmt::Debug for Print<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Print(..)")
+    }
 }
 
 impl LaunchSite<'_> {

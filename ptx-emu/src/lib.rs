@@ -44,7 +44,7 @@
 //!
 //! # How it works
 //!
-//! `parse` builds a syntax tree. `decode` checks names, types, literals and [features](Module::parse) and turns each
+//! `parse` builds a syntax tree; after an error it goes on with the next statement. `decode` checks names, types, literals and [features](Module::parse) and turns each
 //! instruction into a decoded one. `flow` finds where diverged lanes reconverge. `exec` runs the decoded instructions
 //! for 32 lanes at once. The arithmetic of the instruction set is a table in `isa`: a row holds an instruction's full
 //! name and what it computes in one lane.
@@ -71,6 +71,8 @@
 //!   `wgmma.fence`; descriptors with another swizzle than the tensor map that brought the tile;
 //! - ordinary stores to shared memory that `wgmma` or a bulk copy reads, and ordinary loads and stores of what a bulk
 //!   copy overwrites, without `fence.proxy.async` between;
+//! - calls through registers that hold no function's address, or that of one with other parameters; recursion that does
+//!   not end; failed assertions; blocks of `malloc` that are freed twice;
 //! - mbarriers whose arrivals or bytes do not match, and waits that another timing would let pass one phase too early
 //!   or too late.
 //!
@@ -97,6 +99,14 @@
 //! - As on hardware, `%warpid` is not the index of the warp in its block. Clocks count executed instructions.
 //! - Addresses are never reused. Allocations have unmapped gaps of 64 GiB between them, shared variables smaller ones,
 //!   and all are aligned no better than promised. Shared and local memory have windows of generic addresses.
+//! - Lanes that call a function together return together: those that return early wait behind the call. Lanes that call
+//!   different functions through a register run one function after another. A thread may nest 1024 calls and has 512 KiB
+//!   of local memory for them. A function that is only called by its address and cannot run is a fault where it is called.
+//! - What `printf` writes is given to the [`Print`] of the launch, or to standard output, when the launch ends, block by
+//!   block. `malloc` has 8 MiB on each device, and gives 0 beyond; its blocks outlive the launch.
+//! - `%envreg1` and `%envreg2` hold the address of a workspace in cooperative launches, where the barrier of a grid counts;
+//!   the others are 0, and so are both in other launches.
+//! - Suffixes may stand in any order, as in ptxas; only types keep theirs.
 //! - `mma` and `wgmma` on integers are exact. On floats one step adds all its products and the sum at once, and cuts them
 //!   as an H200 was seen to: to a multiple of 2^-25 of the largest, and the result to 24 bits. Not tried on a device: sums
 //!   of halves, which are rounded to nearest from that result; 8-bit floats of `mma`, which are multiplied as halves, 16
@@ -147,13 +157,15 @@
 //! - `fence.proxy.async` counts wherever the manual lets it: by who loads, before the arrival, or by who copies, after
 //!   the wait. Only the former was tried on a device.
 //! - `barrier.cluster.arrive.relaxed` orders nothing, not even reads before it and writes after the wait.
+//! - A pointer to a variable of a function that has returned, once another call uses that memory.
 //! - Races on global memory in launches that are not traced.
 //! - Each thread runs its blocks to the end one after another, except for blocks that sleep. A grid whose blocks wait
 //!   for each other without `nanosleep`, or two blocks that wait for each other twice, run out of fuel, unless the
 //!   launch is [cooperative](LaunchSite::cooperative): then every block has a thread. Any number of blocks may be resident,
 //!   where a device has a limit.
 //! - Other blocks that use atomics on a 64-bit word may see a plain access to it half done.
-//! - Not implemented, and refused by name: device functions, calls of anything but `cudaGraphSetConditional`, `mma.m8n8k4` of
+//! - Not implemented, and refused by name: functions that the text declares and does not define (but `vprintf`, `malloc`,
+//!   `free`, `__assertfail` and `cudaGraphSetConditional`), `wgmma` in functions, reserved shared memory, `mma.m8n8k4` of
 //!   halves, sparse products, `wgmma` with sums of halves, matrices without a swizzle along their rows, bulk copies between
 //!   shared memories, reductions of tensors, tensor maps of images and those that a kernel changes, `st.async`,
 //!   `red.async`, `discard`, textures, surfaces, 128-bit values, 4-bit and 6-bit floats, `fma.oob`, negated operands of
@@ -165,6 +177,7 @@
 mod accesses;
 mod allocation;
 mod async_code;
+mod call_code;
 pub mod check;
 mod code;
 mod decode;
@@ -173,6 +186,7 @@ mod fault;
 mod features;
 mod flow;
 mod fragment_code;
+mod heap;
 mod host_block;
 mod isa;
 mod launch;
@@ -182,6 +196,7 @@ mod module;
 mod observe;
 mod parse;
 mod parse_error;
+mod statics;
 mod tensor_map;
 mod video_code;
 mod watch;
@@ -189,7 +204,7 @@ mod watch;
 pub use accesses::{Accesses, Conflict, ConflictKind, Trigger};
 pub use fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
 pub use host_block::HostBlock;
-pub use launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace, run, run_at, run_watched};
+pub use launch::{Launch, LaunchSite, Order, Print, Schedule, Stats, Trace, run, run_at, run_watched};
 pub use memory::{Memory, Taken};
 pub use memory_error::MemoryError;
 pub use module::{Kernel, Module, Param, RefusedKernel, Variable};

@@ -14,9 +14,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::allocation::{Allocation, Storage};
 use crate::fault::AllocationInfo;
+use crate::heap::Heap;
 use crate::host_block::HostBlock;
 use crate::launch::LaunchSite;
 use crate::memory_error::MemoryError;
+use crate::statics::Static;
 
 /// First device address. Above every address that a process has, so that a host pointer is never a device pointer.
 const FIRST: u64 = 0x1_0000_0000_0100;
@@ -57,21 +59,13 @@ impl Usage {
     }
 }
 
-/// A `.global` or `.const` variable of a module.
-#[derive(Debug)]
-pub(crate) struct Static {
-    pub(crate) name: String,
-    pub(crate) constant: bool,
-    pub(crate) bytes: u64,
-    /// Initial bytes; shorter than the variable when the rest is zero.
-    pub(crate) init: Vec<u8>,
-}
-
 /// The live allocations, sorted by base, and those freed. A launch holds one snapshot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     live: Vec<Arc<Allocation>>,
     freed: Vec<AllocationInfo>,
+    /// The heaps of devices whose kernels have called `malloc`.
+    heaps: BTreeMap<u32, Arc<Heap>>,
 }
 
 /// Memory without an address, and what it holds.
@@ -395,7 +389,29 @@ impl Memory {
         let addresses: Arc<[u64]> =
             variables.iter().map(|v| self.alloc_static(device, v)).collect::<Result<_, _>>()?;
         known.insert(module, addresses.clone());
+        for (v, address) in variables.iter().zip(addresses.iter()) {
+            for r in &v.addresses {
+                self.write(address + r.offset, &r.value(&addresses).to_le_bytes()[..r.bytes as usize])?;
+            }
+        }
         Ok(addresses)
+    }
+
+    /// Makes sure that a device has a heap.
+    pub(crate) fn need_heap(&self, device: u32) -> Result<(), MemoryError> {
+        if self.table().heaps.contains_key(&device) {
+            return Ok(());
+        }
+        let full = MemoryError::OutOfMemory {
+            asked: Heap::room(),
+            used: self.used_on(device),
+            capacity: self.capacity,
+        };
+        let base = self.reserve_range(Heap::room(), 2 * ALIGN)? + ALIGN;
+        let heap = Arc::new(Heap::new(base, device).ok_or(full)?);
+        let mut slot = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::make_mut(&mut slot).heaps.entry(device).or_insert(heap);
+        Ok(())
     }
 
     /// A variable's bytes are zero where no initialiser says otherwise.
@@ -429,7 +445,9 @@ impl Memory {
             return table;
         }
         let live = table.live.iter().filter(|a| reaches(a)).cloned().collect();
-        Arc::new(Table { live, freed: table.freed.clone() })
+        let heaps = table.heaps.iter().filter(|(owner, _)| place.reaches(**owner));
+        let heaps = heaps.map(|(owner, heap)| (*owner, heap.clone())).collect();
+        Arc::new(Table { live, freed: table.freed.clone(), heaps })
     }
 
     fn insert(&self, new: Allocation) {
@@ -495,6 +513,24 @@ impl Table {
         let at = self.live.partition_point(|a| a.base <= address).checked_sub(1)?;
         let a = &self.live[at];
         (address - a.base < a.bytes.max(1)).then_some(a)
+    }
+
+    /// What a kernel may touch at `address`: an allocation, or the memory of a heap.
+    pub(crate) fn reach(&self, address: u64) -> Option<&Allocation> {
+        match self.find(address) {
+            Some(a) => Some(a),
+            None => self.heaps.values().find_map(|heap| heap.holds(address)),
+        }
+    }
+
+    /// The heap in whose range an address lies.
+    pub(crate) fn heap_at(&self, address: u64) -> Option<&Heap> {
+        self.heaps.values().find(|heap| heap.holds(address).is_some()).map(|heap| &**heap)
+    }
+
+    /// The heap of a device.
+    pub(crate) fn heap(&self, device: u32) -> Option<&Heap> {
+        self.heaps.get(&device).map(|heap| &**heap)
     }
 
     /// The freed allocation that held `address`.

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::code::Code;
-use crate::decode::{Common, Decoded, decode, layout};
+use crate::decode::{Common, Decoded, Functions, decode, layout};
 use crate::features::Target;
-use crate::memory::{Memory, Static};
+use crate::memory::Memory;
 use crate::memory_error::MemoryError;
-use crate::parse::ast::{self, Number, StateSpace};
-use crate::parse::types::Type;
-use crate::parse::{Error, Source, listing, parser};
+use crate::parse::ast::{self, Initial, Number, StateSpace};
+use crate::parse::types::{Kind, Type};
+use crate::parse::{Error, Parsed, Source, error, listing, parser};
 use crate::parse_error::{KernelError, ParseError, ParseErrors};
+use crate::statics::{Relocation, Static};
 
 /// A PTX module: parsed, verified and decoded.
 #[derive(Debug)]
@@ -199,24 +200,27 @@ pub(crate) struct Statics {
 fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
     let ast = parser::parse(source.text)?;
     let (target, mut errors) = target(&ast);
-    let (statics, of_variables) = statics(&ast.variables);
+    let id = NEXT.fetch_add(1, Relaxed);
+    let functions = Functions::new(id, &ast);
+    let (statics, of_variables) = statics(id, &ast.variables, &functions);
     let statics = Arc::new(statics);
     errors.extend(of_variables);
     errors.extend(ast.errors.iter().cloned());
-    errors.extend(doubles(&ast.entries));
+    errors.extend(doubles(&ast));
     let Some(target) = target else { return Err(with_syntax(errors, &ast)) };
     let common = Common {
         source,
         files: &ast.files,
         target,
         variables: &ast.variables,
-        sets_conditions: ast.sets_conditions,
+        functions,
         broken: &ast.broken,
     };
     let (version, wrong) = (common.target.version, errors.iter().any(Error::is_ill_formed));
-    let (mut kernels, mut refused) = (Vec::new(), Vec::new());
+    let (mut kernels, mut refused, mut reached) = (Vec::new(), Vec::new(), HashSet::new());
     for entry in &ast.entries {
         let mut decoded = decode(&common, entry);
+        reached.extend(decoded.reached.iter().copied());
         let own = std::mem::take(&mut decoded.errors);
         if own.is_empty() {
             kernels.push(Arc::new(kernel(entry, decoded, &statics)));
@@ -226,6 +230,8 @@ fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
         let (name, params) = (entry.name.into(), decoded.params);
         refused.push(RefusedKernel { name, params, errors: ParseErrors(source.reports(own)) });
     }
+    let functions = (0..).zip(&common.functions.defined).filter(|(number, _)| !reached.contains(number));
+    errors.extend(functions.flat_map(|(_, function)| decode(&common, function).errors));
     if wrong {
         return Err(errors);
     }
@@ -251,15 +257,21 @@ fn target(ast: &ast::Module<'_>) -> (Option<Target>, Vec<Error>) {
 
 /// Adds the errors in the syntax of kernels, which cannot be decoded without a target.
 fn with_syntax(mut errors: Vec<Error>, ast: &ast::Module<'_>) -> Vec<Error> {
-    errors.extend(ast.entries.iter().flat_map(|entry| entry.errors.iter().cloned()));
+    let entries = ast.entries.iter().chain(&ast.functions);
+    errors.extend(entries.flat_map(|entry| entry.errors.iter().cloned()));
     errors
 }
 
-/// Kernels that have the name of another before them.
-fn doubles(entries: &[ast::Entry<'_>]) -> Vec<Error> {
+/// Kernels and functions that have the name of another before them.
+fn doubles(ast: &ast::Module<'_>) -> Vec<Error> {
     let mut names = HashSet::new();
-    let again = entries.iter().filter(|entry| !names.insert(entry.name));
-    again.map(|e| Error { at: e.at, what: format!("kernel `{}` is defined twice", e.name) }).collect()
+    let defined = ast.entries.iter().chain(ast.functions.iter().filter(|f| f.defined));
+    let again = defined.filter(|entry| !names.insert(entry.name));
+    let what = |e: &ast::Entry<'_>| match e.function {
+        true => format!("function `{}` is defined twice", e.name),
+        false => format!("kernel `{}` is defined twice", e.name),
+    };
+    again.map(|e| Error { at: e.at, what: what(e) }).collect()
 }
 
 fn kernel(entry: &ast::Entry<'_>, decoded: Decoded, statics: &Arc<Statics>) -> Kernel {
@@ -277,35 +289,85 @@ fn kernel(entry: &ast::Entry<'_>, decoded: Decoded, statics: &Arc<Statics>) -> K
     }
 }
 
+/// Numbers of modules.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
 /// The variables of a module, shared ones left out (empty, so that numbers agree).
-fn statics(variables: &[ast::Variable<'_>]) -> (Statics, Vec<Error>) {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
+fn statics(id: u64, variables: &[ast::Variable<'_>], functions: &Functions<'_>) -> (Statics, Vec<Error>) {
     let mut errors = Vec::new();
     let mut out = Vec::new();
     for v in variables {
         let shared = v.space == StateSpace::Shared;
         let bytes =
             if shared { Some(0) } else { layout(v).map(|(bytes, _)| bytes).filter(|b| *b <= MOST_STATIC) };
-        let Some(bytes) = bytes else {
+        let bytes = bytes.unwrap_or_else(|| {
             errors.push(Error { at: v.at, what: format!("`{}` has more than {MOST_STATIC} bytes", v.name) });
-            continue;
-        };
+            0
+        });
         if !shared && (v.external || v.count.is_none() || v.space == StateSpace::Local) {
             errors.push(Error {
                 at: v.at,
                 what: format!("`{}`: this variable has no definition here", v.name),
             });
         }
-        let init: Vec<u8> = v.init.iter().flat_map(|n| encode(*n, v.ty)).collect();
-        if init.len() as u64 > bytes && !shared {
+        let (name, constant) = (v.name.into(), v.space == StateSpace::Const);
+        let mut made = Static { name, constant, bytes, init: Vec::new(), addresses: Vec::new() };
+        for initial in v.init.iter().filter(|_| !shared) {
+            errors.extend(initialise(&mut made, initial, v.ty, variables, functions).err());
+        }
+        if made.init.len() as u64 > bytes && !shared {
             errors.push(Error {
                 at: v.at,
                 what: format!("`{}` has more initial values than elements", v.name),
             });
+            made.addresses.clear();
         }
-        out.push(Static { name: v.name.into(), constant: v.space == StateSpace::Const, bytes, init });
+        out.push(made);
     }
-    (Statics { id: NEXT.fetch_add(1, Relaxed), variables: out }, errors)
+    (Statics { id, variables: out }, errors)
+}
+
+/// Adds an initial value to a variable of elements of a type.
+fn initialise(
+    to: &mut Static,
+    initial: &Initial<'_>,
+    ty: Type,
+    variables: &[ast::Variable<'_>],
+    functions: &Functions<'_>,
+) -> Parsed<()> {
+    let (name, at, offset, mask) = match *initial {
+        Initial::Number(n) => {
+            to.init.extend(encode(n, ty));
+            return Ok(());
+        }
+        Initial::Address { name, at, offset, mask } => (name, at, offset, mask),
+    };
+    let variable = variables.iter().position(|v| v.name == name);
+    if let Some(v) = variable.map(|i| &variables[i])
+        && !matches!(v.space, StateSpace::Global | StateSpace::Const)
+    {
+        return error(
+            at,
+            format!("`{name}` has no address before a kernel runs: only .global and .const have"),
+        );
+    }
+    let base = match (variable, functions.address(name)) {
+        (None, None) => return error(at, format!("there is no variable or function `{name}`")),
+        (None, Some(address)) => address,
+        _ => 0,
+    };
+    if ty.bytes() < 4 && mask == u64::MAX || ty.kind() == Kind::Float {
+        return error(at, format!("an address does not fit {ty}"));
+    }
+    to.addresses.push(Relocation {
+        offset: to.init.len() as u64,
+        bytes: ty.bytes().min(8),
+        variable: variable.map(|i| i as u32),
+        added: base.wrapping_add_signed(offset),
+        mask,
+    });
+    to.init.extend(std::iter::repeat_n(0, ty.bytes() as usize));
+    Ok(())
 }
 
 /// Bytes of `.global` or `.const` a variable may have.

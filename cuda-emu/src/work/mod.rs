@@ -101,6 +101,8 @@ fn code_of(class: Class) -> CUresult {
         Class::Misaligned => CUresult::MISALIGNED_ADDRESS,
         Class::ReadOnlySpace => CUresult::INVALID_ADDRESS_SPACE,
         Class::OutOfFuel => CUresult::LAUNCH_TIMEOUT,
+        Class::Assertion => CUresult::ASSERT,
+        Class::BadCall => CUresult::INVALID_PC,
         _ => CUresult::LAUNCH_FAILED,
     }
 }
@@ -222,7 +224,7 @@ impl KernelWork {
         let reach = &self.function.reach;
         let (device_number, peers) = (reach.device, reach.peers());
         let Self { cooperative, cluster, .. } = *self;
-        let place = LaunchSite { device: device_number, peers: &peers, cooperative, cluster };
+        let place = LaunchSite { device: device_number, peers: &peers, cooperative, cluster, print: None };
         let stats = ptx_emu::run_at(&device.memory, &launch, &device.config.schedule(), trace, &place);
         self.report(device, traced.unwrap_or_default(), stats.as_ref().ok());
         let stats = stats.map_err(|fault| with_owner(device, device_number, fault))?;

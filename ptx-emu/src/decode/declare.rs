@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use super::Unit;
 use super::names::{PREDEFINED, special};
-use crate::code::Region;
+use crate::code::{Formal, Region, RegisterOperand};
 use crate::module::Param;
-use crate::parse::At;
 use crate::parse::ast::{self, OperandKind, StateSpace, Statement, Variable};
 use crate::parse::types::Type;
+use crate::parse::{At, Error, Parsed, error};
 
 /// First address of the shared space: not 0, so that a zero pointer is no variable.
 pub(crate) const SHARED_BASE: u32 = 1024;
@@ -22,11 +22,35 @@ const MOST_LOCAL: u64 = 512 << 10;
 /// A declared name.
 #[derive(Clone, Debug)]
 pub(super) enum Declared {
-    Register { ty: Type, declaration: u32, at: At },
-    Shared { address: u32, bytes: Option<u32> },
-    Local { address: u32 },
+    Register {
+        ty: Type,
+        declaration: u32,
+        at: At,
+    },
+    Shared {
+        address: u32,
+        bytes: Option<u32>,
+    },
+    Local {
+        address: u32,
+        bytes: u32,
+    },
     Label(u32),
     Targets(Vec<u32>),
+    /// Functions by number.
+    Callees(Vec<u32>),
+}
+
+/// Shared memory of a kernel and of the functions that it may call.
+#[derive(Debug)]
+pub(super) struct SharedLayout<'a> {
+    pub(super) regions: Vec<Region>,
+    cursor: u32,
+    /// Bytes of static variables.
+    pub(super) total: u64,
+    dynamic: Vec<(&'a str, u32)>,
+    /// Variables of the module that are used.
+    module: HashMap<&'a str, Declared>,
 }
 
 #[derive(Debug, Default)]
@@ -66,14 +90,33 @@ impl<'a> Unit<'a> {
         }
     }
 
-    /// Declares all names and lays out shared and local memory; returns the static shared bytes.
-    pub(super) fn declare(&mut self, entry: &ast::Entry<'a>) -> u32 {
-        let mentioned = mentioned(entry);
-        let shared = |v: &&Variable<'a>| v.space == StateSpace::Shared && mentioned.contains(v.name);
-        let (mut cursor, mut total) = (SHARED_BASE, 0);
-        let mut dynamic = Vec::new();
-        for v in self.common.variables.iter().filter(shared) {
-            self.declare_shared(v, &mut cursor, &mut total, &mut dynamic);
+    /// The parameters of a function, which lie in its local memory or in registers.
+    pub(super) fn formals(&mut self, formals: &[Variable<'a>]) -> Vec<Formal> {
+        formals.iter().map(|v| self.formal(v)).collect()
+    }
+
+    fn formal(&mut self, v: &Variable<'a>) -> Formal {
+        if v.space == StateSpace::Reg {
+            let declaration = self.declarations;
+            self.declarations += 1;
+            self.name(0, v.name, v.at, Declared::Register { ty: v.ty, declaration, at: 0 });
+            if v.ty.bits() < 16 || v.ty.bits() > 64 {
+                self.fail(v.at, format!("unsupported in ptx-emu: {} registers as parameters", v.ty));
+            }
+            let slot = self.slot(v.ty, declaration, 0, v.name).slot;
+            return Formal::Register(RegisterOperand { slot, bits: v.ty.bits() });
+        }
+        self.declare_local(v);
+        match self.scopes[0].names.get(v.name) {
+            Some(Declared::Local { address, bytes }) => Formal::Local { offset: *address, bytes: *bytes },
+            _ => Formal::Local { offset: 0, bytes: 0 },
+        }
+    }
+
+    /// Declares all names, and lays out shared and local memory.
+    pub(super) fn declare(&mut self, entry: &ast::Entry<'a>, layout: &mut SharedLayout<'a>) {
+        for (name, declared) in &layout.module {
+            self.scopes[0].names.entry(name).or_insert_with(|| declared.clone());
         }
         let (mut scope, mut index) = (0, 0);
         for statement in &entry.body.statements {
@@ -88,20 +131,15 @@ impl<'a> Unit<'a> {
                 Statement::Registers(ty, names) => names.iter().for_each(|n| self.register(scope, *ty, n)),
                 Statement::Variable(v) => {
                     self.scope = scope;
-                    self.variable(v, &mut cursor, &mut total, &mut dynamic);
+                    self.variable(v, layout);
                 }
-                Statement::Targets(..) | Statement::Loc(_) => {}
+                Statement::Targets(..)
+                | Statement::Callees(..)
+                | Statement::Prototype
+                | Statement::Loc(_) => {}
             }
         }
-        self.finish_shared(cursor, &dynamic);
-        if total > MOST_STATIC_SHARED {
-            self.fail(
-                entry.at,
-                format!("{total} bytes of static shared memory, at most {MOST_STATIC_SHARED}"),
-            );
-        }
         self.scope = 0;
-        total as u32
     }
 
     pub(super) fn name(&mut self, scope: usize, name: &'a str, at: At, named: Declared) {
@@ -132,71 +170,31 @@ impl<'a> Unit<'a> {
         }
     }
 
-    fn variable(
-        &mut self,
-        v: &Variable<'a>,
-        cursor: &mut u32,
-        total: &mut u64,
-        dynamic: &mut Vec<(&'a str, u32)>,
-    ) {
+    fn variable(&mut self, v: &Variable<'a>, layout: &mut SharedLayout<'a>) {
         match v.space {
-            StateSpace::Shared => self.declare_shared(v, cursor, total, dynamic),
+            StateSpace::Shared => match layout.place(v) {
+                Ok(declared) => self.name(self.scope, v.name, v.at, declared),
+                Err(e) => self.errors.push(e),
+            },
             // What is passed to a function is the thread's own, as a local variable is.
             StateSpace::Local | StateSpace::Param => self.declare_local(v),
             _ => self.fail(v.at, "only .reg, .shared and .local variables can be declared in a kernel"),
         }
     }
 
-    fn declare_shared(
-        &mut self,
-        v: &Variable<'a>,
-        cursor: &mut u32,
-        total: &mut u64,
-        dynamic: &mut Vec<(&'a str, u32)>,
-    ) {
-        if !v.init.is_empty() {
-            self.fail(v.at, "shared variables cannot be initialised");
-        }
-        let Some((bytes, align)) = layout(v).filter(|(bytes, _)| *bytes <= 1 << 24) else {
-            return self.fail(v.at, format!("shared variable `{}` is too large", v.name));
-        };
-        if v.count.is_none() {
-            if !v.external {
-                self.fail(v.at, format!("`{}` has no size: only .extern .shared may lack one", v.name));
-            }
-            dynamic.push((v.name, align.max(16)));
-            return self.name(self.scope, v.name, v.at, Declared::Shared { address: 0, bytes: None });
-        }
-        let address = cursor.next_multiple_of(align.max(1));
-        *cursor = address + bytes as u32 + SHARED_GAP;
-        *total = total.next_multiple_of(align.max(1).into()) + bytes;
-        if *total > 1 << 24 {
-            *cursor = SHARED_BASE;
-        }
-        self.code.shared.push(Region { name: v.name.into(), address, bytes: bytes as u32, dynamic: false });
-        self.name(self.scope, v.name, v.at, Declared::Shared { address, bytes: Some(bytes as u32) });
-    }
-
-    /// Dynamic shared memory follows the static variables; all its names share one address.
-    fn finish_shared(&mut self, cursor: u32, dynamic: &[(&'a str, u32)]) {
-        let align = dynamic.iter().map(|(_, align)| *align).max().unwrap_or(16);
-        self.dynamic_shared = cursor.next_multiple_of(align);
-        let name = dynamic.first().map_or("dynamic shared memory", |(name, _)| name);
-        let region = Region { name: name.into(), address: self.dynamic_shared, bytes: 0, dynamic: true };
-        self.code.shared.push(region);
-    }
-
     fn declare_local(&mut self, v: &Variable<'a>) {
         let Some((bytes, align)) = layout(v).filter(|(bytes, _)| *bytes > 0 && *bytes <= MOST_LOCAL) else {
             return self.fail(v.at, format!("local variable `{}` must have 1 to {MOST_LOCAL} bytes", v.name));
         };
-        let address = self.code.local.next_multiple_of(align).max(align);
-        self.code.local = address + bytes as u32;
-        if u64::from(self.code.local) > MOST_LOCAL {
-            self.code.local = 0;
+        let local = &mut self.routine.local;
+        let address = local.next_multiple_of(align).max(align);
+        *local = address + bytes as u32;
+        self.routine.align = self.routine.align.max(align);
+        if u64::from(self.routine.local) > MOST_LOCAL {
+            self.routine.local = 0;
             self.fail(v.at, format!("more than {MOST_LOCAL} bytes of local memory"));
         }
-        self.name(self.scope, v.name, v.at, Declared::Local { address });
+        self.name(self.scope, v.name, v.at, Declared::Local { address, bytes: bytes as u32 });
     }
 }
 
@@ -207,22 +205,85 @@ fn type_of(v: &Variable<'_>) -> String {
     format!("{vector}{}{array}", v.ty)
 }
 
-/// All names that the operands of a kernel mention.
-fn mentioned<'a>(entry: &ast::Entry<'a>) -> HashSet<&'a str> {
+impl<'a> SharedLayout<'a> {
+    /// Room for those variables of a module that are mentioned.
+    pub(super) fn new(
+        variables: &[Variable<'a>],
+        mentioned: &HashSet<&'a str>,
+        errors: &mut Vec<Error>,
+    ) -> Self {
+        let module = HashMap::new();
+        let mut layout =
+            SharedLayout { regions: Vec::new(), cursor: SHARED_BASE, total: 0, dynamic: Vec::new(), module };
+        let shared = |v: &&Variable<'a>| v.space == StateSpace::Shared && mentioned.contains(v.name);
+        for v in variables.iter().filter(shared) {
+            match layout.place(v) {
+                Ok(declared) => _ = layout.module.insert(v.name, declared),
+                Err(e) => errors.push(e),
+            }
+        }
+        layout
+    }
+
+    fn place(&mut self, v: &Variable<'a>) -> Parsed<Declared> {
+        if !v.init.is_empty() {
+            return error(v.at, "shared variables cannot be initialised");
+        }
+        let Some((bytes, align)) = layout(v).filter(|(bytes, _)| *bytes <= 1 << 24) else {
+            return error(v.at, format!("shared variable `{}` is too large", v.name));
+        };
+        if v.count.is_none() {
+            if !v.external {
+                let what = format!("`{}` has no size: only .extern .shared may lack one", v.name);
+                return error(v.at, what);
+            }
+            self.dynamic.push((v.name, align.max(16)));
+            return Ok(Declared::Shared { address: 0, bytes: None });
+        }
+        let address = self.cursor.next_multiple_of(align.max(1));
+        self.cursor = address + bytes as u32 + SHARED_GAP;
+        self.total = self.total.next_multiple_of(align.max(1).into()) + bytes;
+        if self.total > 1 << 24 {
+            self.cursor = SHARED_BASE;
+        }
+        self.regions.push(Region { name: v.name.into(), address, bytes: bytes as u32, dynamic: false });
+        Ok(Declared::Shared { address, bytes: Some(bytes as u32) })
+    }
+
+    /// Dynamic shared memory follows the static variables; all its names share one address, which is given.
+    pub(super) fn finish(&mut self) -> u32 {
+        let align = self.dynamic.iter().map(|(_, align)| *align).max().unwrap_or(16);
+        let address = self.cursor.next_multiple_of(align);
+        let name = self.dynamic.first().map_or("dynamic shared memory", |(name, _)| name);
+        self.regions.push(Region { name: name.into(), address, bytes: 0, dynamic: true });
+        address
+    }
+
+    /// The error of more static shared memory than a kernel may have.
+    pub(super) fn too_much(&self, at: At) -> Option<Error> {
+        let what = format!("{} bytes of static shared memory, at most {MOST_STATIC_SHARED}", self.total);
+        (self.total > MOST_STATIC_SHARED).then_some(Error { at, what })
+    }
+}
+
+/// Adds all names that the operands of a kernel or function mention.
+pub(super) fn mentioned<'a>(entry: &ast::Entry<'a>, names: &mut HashSet<&'a str>) {
     fn visit<'a>(operand: &ast::Operand<'a>, names: &mut HashSet<&'a str>) {
         match &operand.kind {
             OperandKind::Name(n) | OperandKind::Sum(n, _) | OperandKind::Address(Some(n), _) => {
                 _ = names.insert(n)
             }
-            OperandKind::Vector(v) | OperandKind::Tensor(_, v) => v.iter().for_each(|o| visit(o, names)),
+            OperandKind::Vector(v) | OperandKind::Tensor(_, v) | OperandKind::List(v) => {
+                v.iter().for_each(|o| visit(o, names))
+            }
             _ => {}
         }
     }
-    let mut names = HashSet::new();
     for statement in &entry.body.statements {
-        if let Statement::Inst(inst) = statement {
-            inst.operands.iter().for_each(|o| visit(o, &mut names));
+        match statement {
+            Statement::Inst(inst) => inst.operands.iter().for_each(|o| visit(o, names)),
+            Statement::Callees(_, list) => names.extend(list.iter().map(|(name, _)| *name)),
+            _ => {}
         }
     }
-    names
 }

@@ -8,6 +8,8 @@
 //! functions of [`isa`] access to suffixes and operands.
 
 mod declare;
+pub(crate) mod functions;
+mod link;
 mod names;
 mod operands;
 
@@ -15,15 +17,17 @@ use std::collections::{HashMap, HashSet};
 
 use declare::{Declared, NameScope};
 pub(crate) use declare::{SHARED_BASE, layout};
+pub(crate) use functions::Functions;
+pub(crate) use link::{Decoded, decode};
 pub(crate) use names::bank;
 pub(crate) use operands::Decode;
+use operands::{MOST_SUFFIXES, SuffixOrder};
 
 use crate::async_code::{LeftMatrix, Wgmma};
-use crate::code::{Code, Constant, Instruction, Op, ResolvedGuard, Special};
+use crate::code::{Code, Constant, Instruction, Op, ResolvedGuard, Routine, Special};
 use crate::exec::regs::Bank;
 use crate::fault::{RustPlace, SourcePlace};
 use crate::features;
-use crate::flow;
 use crate::isa::{self, Lookup};
 use crate::module::Param;
 use crate::parse::ast::{self, OperandKind, Statement, Variable};
@@ -36,14 +40,16 @@ pub(crate) struct Common<'a> {
     pub(crate) files: &'a [(u32, &'a str)],
     pub(crate) target: features::Target,
     pub(crate) variables: &'a [Variable<'a>],
-    /// Whether the function that sets conditions is declared.
-    pub(crate) sets_conditions: bool,
+    pub(crate) functions: Functions<'a>,
     /// Names that items with errors were about to declare.
     pub(crate) broken: &'a [&'a str],
 }
 
-/// A kernel while it is decoded.
+/// A kernel or function while it is decoded.
 pub(crate) struct Unit<'a> {
+    /// Whether it is a function.
+    function: bool,
+    routine: Routine,
     common: &'a Common<'a>,
     params: Vec<(Param, bool)>,
     scopes: Vec<NameScope<'a>>,
@@ -70,50 +76,11 @@ pub(crate) struct Unit<'a> {
 const READERS: &[&str] =
     &["st", "red", "stmatrix", "bar", "barrier", "cp", "mbarrier", "fence", "prefetch", "wgmma"];
 
-/// What one kernel becomes.
-pub(crate) struct Decoded {
-    pub(crate) code: Code,
-    /// What is wrong with it: if anything is, it cannot run.
-    pub(crate) errors: Vec<Error>,
-    pub(crate) params: Vec<Param>,
-    pub(crate) static_shared: u32,
-    pub(crate) registers: u32,
-}
+/// File, line and column of a source.
+type Place = (u32, u32, u32);
 
-/// Decodes one kernel.
-pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> Decoded {
-    let statements = &entry.body.statements;
-    let mut unit = Unit {
-        common,
-        params: Vec::new(),
-        scopes: vec![NameScope::default()],
-        scope: 0,
-        code: Code::default(),
-        slots: HashMap::new(),
-        constants: HashMap::new(),
-        specials: HashMap::new(),
-        carry: None,
-        declarations: 0,
-        dynamic_shared: SHARED_BASE,
-        errors: Vec::new(),
-        refused: HashSet::new(),
-        incomplete: false,
-        broken: entry.body.broken.iter().map(|name| family(name)).collect(),
-        multiplies: statements.iter().any(|s| matches!(s, Statement::Inst(i) if i.opcode == "wgmma")),
-    };
-    unit.parameters(&entry.params);
-    let static_shared = unit.declare(entry);
-    unit.instructions(entry);
-    unit.errors.extend(entry.errors.iter().cloned());
-    if unit.errors.is_empty() && !unit.incomplete {
-        unit.watch();
-        flow::join(&mut unit.code.ops);
-        unit.code.names.sort();
-    }
-    let registers = unit.code.slots[0] + 2 * unit.code.slots[1];
-    let params = unit.params.into_iter().map(|(p, _)| p).collect();
-    Decoded { code: unit.code, errors: unit.errors, params, static_shared, registers }
-}
+/// Calls that are inlined within each other, of which places are kept.
+const MOST_INLINED: usize = 64;
 
 /// A name without the number of `%r<N>`.
 fn family(name: &str) -> &str {
@@ -121,6 +88,30 @@ fn family(name: &str) -> &str {
 }
 
 impl<'a> Unit<'a> {
+    fn new(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> Unit<'a> {
+        let statements = &entry.body.statements;
+        Unit {
+            common,
+            function: entry.function,
+            routine: Routine { name: entry.name.into(), align: 16, ..Routine::default() },
+            params: Vec::new(),
+            scopes: vec![NameScope::default()],
+            scope: 0,
+            code: Code::default(),
+            slots: HashMap::new(),
+            constants: HashMap::new(),
+            specials: HashMap::new(),
+            carry: None,
+            declarations: 0,
+            dynamic_shared: 0,
+            errors: Vec::new(),
+            refused: HashSet::new(),
+            incomplete: false,
+            broken: entry.body.broken.iter().map(|name| family(name)).collect(),
+            multiplies: statements.iter().any(|s| matches!(s, Statement::Inst(i) if i.opcode == "wgmma")),
+        }
+    }
+
     fn fail(&mut self, at: At, what: impl Into<String>) {
         self.errors.push(Error { at, what: what.into() });
     }
@@ -141,7 +132,7 @@ impl<'a> Unit<'a> {
 
     fn instructions(&mut self, entry: &'a ast::Entry<'a>) {
         let mut next_scope = 0;
-        let mut rust = None;
+        let (mut inlined, mut place) = (HashMap::new(), (None, Vec::new()));
         for statement in &entry.body.statements {
             match statement {
                 Statement::Open => {
@@ -150,9 +141,13 @@ impl<'a> Unit<'a> {
                 }
                 Statement::Close => self.scope = self.scopes[self.scope].parent.unwrap_or(0),
                 Statement::Targets(name, labels) => self.targets(name, labels),
-                Statement::Loc(loc) => rust = self.rust_place(loc),
+                Statement::Callees(name, list) => self.callees(name, list),
+                Statement::Loc(loc) => {
+                    inlined.insert((loc.file, loc.line, loc.column), loc.inlined_at);
+                    place = (self.rust_place(loc), self.callers(loc, &inlined));
+                }
                 Statement::Inst(inst) => {
-                    self.place(inst, rust.clone());
+                    self.place(inst, &place);
                     if let Err(e) = self.instruction(inst) {
                         self.record(e);
                     }
@@ -163,13 +158,21 @@ impl<'a> Unit<'a> {
                 return;
             }
         }
+        self.end(entry);
+    }
+
+    /// What ends a body that does not end by itself.
+    fn end(&mut self, entry: &ast::Entry<'a>) {
+        let last = self.code.ops.last();
         if !matches!(
-            self.code.ops.last(),
-            Some(Instruction { guard: None, op: Op::Exit | Op::Trap | Op::Branch { .. }, .. })
+            last,
+            Some(Instruction { guard: None, op: Op::Exit | Op::Return | Op::Trap | Op::Branch { .. }, .. })
         ) {
-            self.code.ops.push(Instruction { guard: None, op: Op::Exit, watched: false });
+            let op = if self.function { Op::Return } else { Op::Exit };
+            self.code.ops.push(Instruction { guard: None, op, watched: false });
             let (line, column) = self.common.source.place(entry.at);
-            self.code.places.push(SourcePlace { line, column, text: "end of the kernel".into(), rust: None });
+            let text = if self.function { "end of the function" } else { "end of the kernel" }.into();
+            self.code.places.push(SourcePlace { line, column, text, rust: None, callers: Vec::new() });
         }
     }
 
@@ -181,19 +184,55 @@ impl<'a> Unit<'a> {
         }
     }
 
-    fn rust_place(&self, loc: &ast::Loc) -> Option<RustPlace> {
-        let (_, file) = self.common.files.iter().find(|(index, _)| *index == loc.file)?;
-        Some(RustPlace { file: (*file).into(), line: loc.line, column: loc.column })
+    fn callees(&mut self, name: &'a str, list: &[(&'a str, At)]) {
+        let functions = &self.common.functions;
+        let number = |&(name, at): &(&'a str, At)| match functions.number(name) {
+            Some(number) => Ok(number),
+            None => error(at, format!("there is no function `{name}` in this text")),
+        };
+        match list.iter().map(number).collect() {
+            Ok(numbers) => self.name(self.scope, name, list[0].1, Declared::Callees(numbers)),
+            Err(e) => self.record(e),
+        }
     }
 
-    fn place(&mut self, inst: &ast::Inst<'a>, rust: Option<RustPlace>) {
+    fn rust_place(&self, loc: &ast::Loc) -> Option<RustPlace> {
+        self.source_place((loc.file, loc.line, loc.column))
+    }
+
+    fn source_place(&self, (file, line, column): Place) -> Option<RustPlace> {
+        let (_, file) = self.common.files.iter().find(|(index, _)| *index == file)?;
+        Some(RustPlace { file: (*file).into(), line, column })
+    }
+
+    /// Where the code of a `.loc` was inlined, innermost call first: the latest `.loc` of each call says where that was.
+    fn callers(&self, loc: &ast::Loc, inlined: &HashMap<Place, Option<Place>>) -> Vec<RustPlace> {
+        let mut next = loc.inlined_at;
+        let chain = std::iter::from_fn(|| {
+            let place = next?;
+            next = inlined.get(&place).copied().flatten();
+            Some(place)
+        });
+        chain.take(MOST_INLINED).filter_map(|place| self.source_place(place)).collect()
+    }
+
+    fn place(&mut self, inst: &ast::Inst<'a>, (rust, callers): &(Option<RustPlace>, Vec<RustPlace>)) {
         let (line, column) = self.common.source.place(inst.at);
         let text = self.common.source.text.get(inst.at as usize..inst.end as usize).unwrap_or("");
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(200).collect();
-        self.code.places.push(SourcePlace { line, column, text, rust });
+        self.code.places.push(SourcePlace {
+            line,
+            column,
+            text,
+            rust: rust.clone(),
+            callers: callers.clone(),
+        });
     }
 
     fn instruction(&mut self, inst: &'a ast::Inst<'a>) -> Parsed<()> {
+        if inst.mods.len() > MOST_SUFFIXES {
+            return error(inst.at, format!("{} suffixes, at most {MOST_SUFFIXES}", inst.mods.len()));
+        }
         let mods: Vec<&str> = inst.mods.iter().map(|(m, _)| *m).collect();
         if let Some(needs) = features::missing(inst.opcode, &mods, &self.common.target) {
             return error(inst.at, needs);
@@ -205,15 +244,13 @@ impl<'a> Unit<'a> {
             }
         };
         let name = format!("{}{}", inst.opcode, mods.concat());
-        let mut d = Decode::new(inst, self);
-        let op = match isa::find(inst.opcode, &name) {
-            Lookup::Row(row) => d.row(row),
-            Lookup::Decoder(f) => f(&mut d),
-            Lookup::Opcode(known) => {
-                error(inst.at, format!("`{name}` is not an instruction; there are {}", known.join(", ")))
-            }
-            Lookup::Unsupported => unsupported(inst.at, name),
-            Lookup::Unknown => error(inst.at, format!("`{}` is not an instruction", inst.opcode)),
+        let op = match self.operation(inst, &name, SuffixOrder::Manual) {
+            Err(e) if mods.len() > 1 => self.operation(inst, &name, SuffixOrder::Any).or(Err(e)),
+            found => found,
+        };
+        let op = match op {
+            Err(e) if isa::is_lacking(inst.opcode, &inst.mods, &e.what) => unsupported(inst.at, &name),
+            found => found,
         }?;
         self.code.ops.push(Instruction { guard, op, watched: false });
         self.mention(inst);
@@ -222,6 +259,24 @@ impl<'a> Unit<'a> {
             self.code.uses.push(uses);
         }
         Ok(())
+    }
+
+    /// What an instruction does, whose suffixes stand in some order.
+    fn operation(&mut self, inst: &'a ast::Inst<'a>, name: &str, order: SuffixOrder) -> Parsed<Op> {
+        let found = match order {
+            SuffixOrder::Manual => isa::find(inst.opcode, name),
+            SuffixOrder::Any => isa::find_in_any_order(inst.opcode, &inst.mods),
+        };
+        let mut d = Decode::new(inst, order, self);
+        match found {
+            Lookup::Row(row) => d.row(row),
+            Lookup::Decoder(f) => f(&mut d),
+            Lookup::Opcode(known) => {
+                error(inst.at, format!("`{name}` is not an instruction; there are {}", known.join(", ")))
+            }
+            Lookup::Unsupported => unsupported(inst.at, name),
+            Lookup::Unknown => error(inst.at, format!("`{}` is not an instruction", inst.opcode)),
+        }
     }
 
     /// Notes the registers that the last instruction names.

@@ -5,7 +5,7 @@ use super::declare::Declared;
 use crate::code::{Constant, Special};
 use crate::exec::regs::Bank;
 use crate::parse::types::Type;
-use crate::parse::{At, Parsed, error};
+use crate::parse::{At, Parsed, error, unsupported};
 
 /// Registers a kernel may use.
 const MOST_REGISTERS: u32 = 1_000_000;
@@ -52,18 +52,18 @@ impl<'a> Unit<'a> {
         None
     }
 
-    fn slot(&mut self, ty: Type, declaration: u32, number: u32, name: &str) -> Register {
+    pub(super) fn slot(&mut self, ty: Type, declaration: u32, number: u32, name: &str) -> Register {
         if let Some(&slot) = self.slots.get(&(declaration, number)) {
             return Register { ty, slot };
         }
         let slot = self.fresh(bank(ty));
         self.slots.insert((declaration, number), slot);
-        self.code.names.push((bank(ty), slot, name.to_string()));
+        self.routine.names.push((bank(ty), slot, name.to_string()));
         Register { ty, slot }
     }
 
     pub(super) fn fresh(&mut self, bank: Bank) -> u32 {
-        let count = &mut self.code.slots[bank as usize];
+        let count = &mut self.routine.slots[bank as usize];
         let slot = *count;
         if slot < MOST_REGISTERS {
             *count += 1;
@@ -87,12 +87,16 @@ impl<'a> Unit<'a> {
             Some(Declared::Shared { .. } | Declared::Local { .. }) => {
                 "is a variable: take its address with mov"
             }
-            Some(Declared::Label(_) | Declared::Targets(_)) => "is a label",
+            Some(Declared::Label(_) | Declared::Targets(_) | Declared::Callees(_)) => "is a label",
             Some(Declared::Register { .. }) => "is declared only after this instruction",
+            None if LACKING.iter().any(|lacks| name.starts_with(lacks)) => {
+                return unsupported(at, format!("special register `{name}`"));
+            }
             None if special(name).is_some() => "is a special register: read it with mov or cvt",
             None if self.common.variables.iter().any(|v| v.name == name) => {
                 "is a variable: take its address with mov"
             }
+            None if self.common.functions.knows(name) => "is a function: take its address with mov",
             None if self.params.iter().any(|(p, _)| p.name == name) => {
                 "is a parameter: read it with ld.param"
             }
@@ -115,7 +119,7 @@ impl<'a> Unit<'a> {
         }
         let slot = self.fresh(bank);
         self.constants.insert((bank, value), slot);
-        self.code.constants.push((bank, slot, value));
+        self.routine.constants.push((bank, slot, value));
         slot
     }
 
@@ -125,7 +129,7 @@ impl<'a> Unit<'a> {
         }
         let slot = self.fresh(Bank::W32);
         self.specials.insert(special, slot);
-        self.code.specials.push((slot, special));
+        self.routine.specials.push((slot, special));
         slot
     }
 }
@@ -154,6 +158,17 @@ pub(super) const PREDEFINED: &[&str] = &[
     "%gridid",
 ];
 
+/// Special registers of the manual that ptx-emu lacks, by how they begin.
+const LACKING: &[&str] = &[
+    "%reserved_smem_offset",
+    "%pm",
+    "%gridid",
+    "%globaltimer_",
+    "%is_explicit_cluster",
+    "%aggr_smem_size",
+    "%current_graph_exec",
+];
+
 /// The special register a name stands for, when it has one value for the life of a warp.
 pub(super) fn special(name: &str) -> Option<Special> {
     use crate::code::Compare::*;
@@ -176,6 +191,9 @@ pub(super) fn special(name: &str) -> Option<Special> {
             "%nclusterid" => Special::NclusterId(d),
             _ => return None,
         });
+    }
+    if let Some(n) = name.strip_prefix("%envreg") {
+        return n.parse().ok().filter(|n| *n < 32).map(Special::EnvReg);
     }
     Some(match name {
         "%laneid" => Special::LaneId,

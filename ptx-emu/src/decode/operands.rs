@@ -1,6 +1,7 @@
 //! The current instruction as its decoding function reads it: suffixes first, then operands.
 
 use super::declare::Declared;
+use super::functions::Functions;
 use super::names::{Register, special};
 use super::{Unit, bank};
 use crate::code::{Address, Constant, Op, PredSource, RegisterOperand};
@@ -11,17 +12,31 @@ use crate::parse::ast::{self, Number, OperandKind, StateSpace};
 use crate::parse::types::{Kind, Type};
 use crate::parse::{At, Parsed, error};
 
+/// Suffixes that an instruction may have.
+pub(super) const MOST_SUFFIXES: usize = 64;
+
+/// In which order suffixes may stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SuffixOrder {
+    /// As the manual has them.
+    Manual,
+    /// Any, as ptxas takes them; only types keep their order.
+    Any,
+}
+
 /// The current instruction as its decoding function reads it.
 pub(crate) struct Decode<'d, 'a> {
     pub(crate) inst: &'a ast::Inst<'a>,
-    next: usize,
+    /// The suffixes that are consumed, bit by bit.
+    used: u64,
+    order: SuffixOrder,
     unit: &'d mut Unit<'a>,
 }
 
 impl<'d, 'a> Decode<'d, 'a> {
     /// Starts reading an instruction; no suffix has been consumed.
-    pub(super) fn new(inst: &'a ast::Inst<'a>, unit: &'d mut Unit<'a>) -> Decode<'d, 'a> {
-        Decode { inst, next: 0, unit }
+    pub(super) fn new(inst: &'a ast::Inst<'a>, order: SuffixOrder, unit: &'d mut Unit<'a>) -> Decode<'d, 'a> {
+        Decode { inst, used: 0, order, unit }
     }
 
     /// An error at the instruction.
@@ -34,24 +49,33 @@ impl<'d, 'a> Decode<'d, 'a> {
         self.inst.mods.iter().fold(self.inst.opcode.to_string(), |name, (m, _)| name + m)
     }
 
+    /// The number of the first suffix that is not consumed.
+    fn next(&self) -> usize {
+        self.used.trailing_ones() as usize
+    }
+
     /// The next suffix, not consumed.
     pub(crate) fn peek(&self) -> Option<&'a str> {
-        self.inst.mods.get(self.next).map(|(m, _)| *m)
+        self.inst.mods.get(self.next()).map(|(m, _)| *m)
+    }
+
+    /// Consumes the next suffix that `wanted` gives something for: the next one, or in any order the first such.
+    fn take<T>(&mut self, wanted: impl Fn(&'a str) -> Option<T>) -> Option<T> {
+        let left = (self.next()..self.inst.mods.len()).filter(|i| self.used >> i & 1 == 0);
+        let most = if self.order == SuffixOrder::Any { usize::MAX } else { 1 };
+        let (i, value) = left.take(most).find_map(|i| Some((i, wanted(self.inst.mods[i].0)?)))?;
+        self.used |= 1 << i;
+        Some(value)
     }
 
     /// Consumes the next suffix when it is `suffix`.
     pub(crate) fn eat(&mut self, suffix: &str) -> bool {
-        let found = self.peek() == Some(suffix);
-        self.next += usize::from(found);
-        found
+        self.take(|next| (next == suffix).then_some(())).is_some()
     }
 
     /// Consumes the next suffix when it is one of `choices`.
     pub(crate) fn choose<T: Copy>(&mut self, choices: &[(&str, T)]) -> Option<T> {
-        let next = self.peek()?;
-        let (_, value) = choices.iter().find(|(name, _)| *name == next)?;
-        self.next += 1;
-        Some(*value)
+        self.take(|next| choices.iter().find(|(name, _)| *name == next).map(|(_, value)| *value))
     }
 
     /// Consumes the next suffix, which must be one of `choices`.
@@ -63,7 +87,7 @@ impl<'d, 'a> Decode<'d, 'a> {
     }
 
     fn expected<T>(&self, wanted: &str) -> Parsed<T> {
-        match self.inst.mods.get(self.next) {
+        match self.inst.mods.get(self.next()) {
             Some((found, at)) => {
                 error(*at, format!("`{found}` where {wanted} was expected in `{}`", self.name()))
             }
@@ -73,18 +97,15 @@ impl<'d, 'a> Decode<'d, 'a> {
 
     /// Consumes a type suffix, which must be one of `allowed`.
     pub(crate) fn ty(&mut self, allowed: &[Type]) -> Parsed<Type> {
-        match self.peek().and_then(Type::parse).filter(|t| allowed.contains(t)) {
-            Some(ty) => {
-                self.next += 1;
-                Ok(ty)
-            }
+        match self.take(|next| Type::parse(next).filter(|t| allowed.contains(t))) {
+            Some(ty) => Ok(ty),
             None => self.expected(&allowed.iter().map(|t| t.name()).collect::<Vec<_>>().join(", ")),
         }
     }
 
     /// Consumes all suffixes, which were read as a whole.
     pub(crate) fn skip(&mut self) {
-        self.next = self.inst.mods.len();
+        self.used = u64::MAX >> (MOST_SUFFIXES - self.inst.mods.len().clamp(1, MOST_SUFFIXES));
     }
 
     /// Checks that all suffixes were consumed.
@@ -242,7 +263,7 @@ impl<'d, 'a> Decode<'d, 'a> {
     pub(crate) fn carry(&mut self) -> u32 {
         if self.unit.carry.is_none() {
             let slot = self.unit.fresh(Bank::Pred);
-            self.unit.code.names.push((Bank::Pred, slot, "CC.CF".into()));
+            self.unit.routine.names.push((Bank::Pred, slot, "CC.CF".into()));
             self.unit.carry = Some(slot);
         }
         self.unit.carry.unwrap_or(0)
@@ -266,9 +287,8 @@ impl<'d, 'a> Decode<'d, 'a> {
             Some(Declared::Shared { bytes: None, .. }) => {
                 Constant::Bits((i64::from(self.unit.dynamic_shared) + offset) as u64)
             }
-            Some(Declared::Shared { address, .. } | Declared::Local { address }) => {
-                Constant::Bits((i64::from(*address) + offset) as u64)
-            }
+            Some(Declared::Shared { address, .. }) => Constant::Bits((i64::from(*address) + offset) as u64),
+            Some(Declared::Local { address, .. }) => Constant::Local((i64::from(*address) + offset) as u32),
             _ => {
                 let index = self
                     .unit
@@ -280,6 +300,12 @@ impl<'d, 'a> Decode<'d, 'a> {
             }
         };
         Some(self.unit.constant(bank, value))
+    }
+
+    /// The register that holds the address of a function.
+    pub(crate) fn function_address(&mut self, name: &str) -> Option<u32> {
+        let address = self.unit.common.functions.address(name)?;
+        Some(self.literal(Bank::W64, address))
     }
 
     /// The parameter an address names: offset and size in the parameter block, and whether it is an array.
@@ -315,7 +341,7 @@ impl<'d, 'a> Decode<'d, 'a> {
                 ),
             };
         }
-        match self.variable(name, 0, true) {
+        match self.variable(name, 0, true).or_else(|| self.function_address(name)) {
             Some(slot) => Ok(Address { slot, wide: true, offset }),
             None => error(o.at, format!("`{name}` is not declared as a register or variable")),
         }
@@ -326,9 +352,35 @@ impl<'d, 'a> Decode<'d, 'a> {
         matches!(self.unit.lookup(name), Some(Declared::Local { .. }))
     }
 
-    /// Whether the module declares the function that sets conditions.
-    pub(crate) fn sets_conditions(&self) -> bool {
-        self.unit.common.sets_conditions
+    /// The variable of a call that a name stands for: its place in local memory and its size.
+    pub(crate) fn passed_variable(&self, name: &str) -> Option<(u32, u32)> {
+        match self.unit.lookup(name) {
+            Some(Declared::Local { address, bytes }) => Some((*address, *bytes)),
+            _ => None,
+        }
+    }
+
+    /// The register that a name stands for.
+    pub(crate) fn register(&mut self, name: &'a str, at: At) -> Option<Register> {
+        self.unit.find_register(name, at)
+    }
+
+    /// The functions of the module.
+    pub(crate) fn functions(&self) -> &'a Functions<'a> {
+        &self.unit.common.functions
+    }
+
+    /// Whether the instruction stands in a function.
+    pub(crate) fn in_function(&self) -> bool {
+        self.unit.function
+    }
+
+    /// The numbers of the functions of a `.calltargets` list.
+    pub(crate) fn callees(&self, name: &str) -> Option<Vec<u32>> {
+        match self.unit.lookup(name) {
+            Some(Declared::Callees(list)) => Some(list.clone()),
+            _ => None,
+        }
     }
 
     /// A register that no name has.

@@ -127,7 +127,7 @@ impl<'g, 'a> Worker<'g, 'a> {
     /// The statistics of this worker.
     pub(crate) fn finish(mut self) -> Stats {
         let place = |pc: u32| self.grid.code.places[pc as usize].clone();
-        let find = |base| self.grid.table.find(base).map(|a| a.info());
+        let find = |base| self.grid.table.reach(base).map(|a| a.info());
         let record = self.recorder.take().map(|r| r.finish(&self.grid.launch.kernel.name, place, find));
         SPARE.with_borrow_mut(|spare| spare.append(&mut self.warps));
         if let Some(own) = self.observer.take() {
@@ -378,6 +378,7 @@ impl<'g, 'a> Worker<'g, 'a> {
             thread: warp.thread(first, self.grid.launch.block),
             lanes,
             place: Some(self.place(warp.now.pc)),
+            calls: warp.calls.iter().rev().map(|call| self.place(call.now.pc)).collect(),
             other: None,
             address: None,
             allocation: None,
@@ -393,7 +394,7 @@ impl<'g, 'a> Worker<'g, 'a> {
     /// The fault of reading a register before writing it.
     #[cold]
     pub(crate) fn undefined(&self, warp: &Warp, u: Undefined) -> Box<Fault> {
-        let name = self.grid.code.name_of(u.bank, u.slot).unwrap_or("a temporary");
+        let name = self.grid.code.name_of(warp.routine, u.bank, u.slot).unwrap_or("a temporary");
         if let Some((pc, lanes)) = warp.lost_at(u.slot, u.lanes).filter(|_| u.bank == Bank::W32) {
             return self.lost_in_shuffle(warp, name, lanes, pc);
         }
@@ -443,6 +444,11 @@ impl<'g, 'a> Worker<'g, 'a> {
         OtherPlace { place: self.place(pc), did, who }
     }
 
+    /// What the special registers of a warp derive from.
+    pub(crate) fn identity(&self, w: &Warp) -> Identity {
+        identity(self.grid, self.blocks[w.rank as usize])
+    }
+
     /// A warp that is not the one running.
     pub(crate) fn warp(&mut self, index: u32) -> &mut Warp {
         &mut self.warps[index as usize]
@@ -461,6 +467,7 @@ fn identity(grid: &Grid<'_>, block: [u32; 3]) -> Identity {
         total_shared: launch.dynamic_shared + launch.kernel.static_shared,
         sm: block[0] % SMS,
         sms: SMS,
+        workspace: grid.workspace,
     }
 }
 

@@ -66,7 +66,7 @@ fn holds(a: &Allocation, low: u64, end: u64) -> bool {
 }
 
 impl<'g> Worker<'g, '_> {
-    /// The allocation that holds all addresses, or, when they lie in several, none.
+    /// The allocation that holds all addresses, or, when they lie in several or in a heap, none.
     #[inline]
     fn one(&mut self, site: u32, low: u64, end: u64) -> Option<&'g Allocation> {
         let live = self.grid.table.live();
@@ -88,15 +88,22 @@ impl<'g> Worker<'g, '_> {
         bytes: u32,
     ) -> Checked<&'g Allocation> {
         let end = address.saturating_add(bytes.into());
-        match self.grid.table.find(address) {
-            Some(a) if holds(a, address, end) => Ok(a),
+        let table = &self.grid.table;
+        match table.reach(address) {
+            Some(a) if holds(a, address, end) && self.is_block(address, bytes) => Ok(a),
             _ => Err(self.outside(w, lane, address, bytes)),
         }
     }
 
+    /// Whether bytes that a heap holds lie in one of its blocks; true outside of heaps.
+    fn is_block(&self, address: u64, bytes: u32) -> bool {
+        self.grid.table.heap_at(address).is_none_or(|heap| heap.is_live(address, bytes.into()))
+    }
+
     #[cold]
     fn outside(&self, w: &Warp, lane: usize, address: u64, bytes: u32) -> Box<Fault> {
-        let freed = self.grid.table.find_freed(address).is_some();
+        let of_heap = || self.grid.table.heap_at(address).is_some_and(|heap| heap.freed(address).is_some());
+        let freed = self.grid.table.find_freed(address).is_some() || of_heap();
         let class = if freed { Class::AfterFree } else { Class::OutOfBounds };
         let what = match freed {
             true => format!("{bytes} bytes at 0x{address:x} are accessed after they were freed"),
@@ -208,7 +215,7 @@ impl<'g> Worker<'g, '_> {
 
     /// Reads bytes that were checked.
     fn read_lane(&self, one: Option<&Allocation>, address: u64, step: u64, bytes: u32) -> u64 {
-        match one.or_else(|| self.grid.table.find(address).map(|a| &**a)) {
+        match one.or_else(|| self.grid.table.reach(address)) {
             Some(a) => read(a, address - a.base + step, bytes),
             None => 0,
         }
@@ -275,7 +282,7 @@ impl<'g> Worker<'g, '_> {
             }
         }
         for lane in lanes(mask) {
-            if let Some(a) = one.or_else(|| self.grid.table.find(addresses[lane]).map(|a| &**a)) {
+            if let Some(a) = one.or_else(|| self.grid.table.reach(addresses[lane])) {
                 a.initialise(addresses[lane] - a.base, bytes.into());
             }
         }
@@ -296,7 +303,7 @@ impl<'g> Worker<'g, '_> {
         let mut race = None;
         for lane in lanes(mask) {
             let address = addresses[lane];
-            let Some(a) = one.or_else(|| self.grid.table.find(address).map(|a| &**a)) else { continue };
+            let Some(a) = one.or_else(|| self.grid.table.reach(address)) else { continue };
             let clocks = &self.shared.clocks;
             let seen = if scope == Scope::Device { operation } else { operation.within_block() };
             let racing = recorder.record((clocks, w.index), w.now.pc, seen, a, address - a.base, bytes);
@@ -454,7 +461,7 @@ fn passive(writes: bool) -> &'static str {
 }
 
 /// Bytes at an offset, aligned to their size.
-fn read(a: &Allocation, offset: u64, bytes: u32) -> u64 {
+pub(super) fn read(a: &Allocation, offset: u64, bytes: u32) -> u64 {
     let words = a.words();
     let word = |i: u64| u64::from(words[i as usize].load(Relaxed));
     match bytes {

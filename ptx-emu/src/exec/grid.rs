@@ -1,5 +1,6 @@
 //! The grid: checks a launch, then hands its blocks to worker threads in the order of the schedule.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,6 +11,7 @@ use crate::code::Code;
 use crate::fault::OtherPlace;
 use crate::launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace};
 use crate::memory::{Memory, Table};
+use crate::memory_error::MemoryError;
 use crate::watch::{Faults, Found, Watch, Watched};
 use crate::{Accesses, Class, Fault};
 
@@ -23,6 +25,11 @@ const MOST_CLUSTER: u64 = 16;
 const MOST_FAULTS: usize = 100;
 /// Blocks a grid may have in each dimension.
 const MOST_BLOCKS: [u32; 3] = [0x7fff_ffff, 65535, 65535];
+
+/// Bytes of the workspace of a cooperative grid.
+const WORKSPACE: u64 = 32;
+/// Bytes of text that a launch may print.
+const MOST_PRINTED: usize = 64 << 20;
 
 /// What all blocks of a launch share.
 pub(crate) struct Grid<'a> {
@@ -47,6 +54,12 @@ pub(crate) struct Grid<'a> {
     faults: Mutex<Vec<(u64, Found)>>,
     /// What workers observed.
     pub(crate) observed: Mutex<Option<Box<Observer>>>,
+    /// The workspace of a cooperative grid, which its barrier uses; else 0.
+    pub(crate) workspace: u64,
+    /// The device that runs it.
+    pub(crate) device: u32,
+    /// What was printed: the number of the block, and text.
+    printed: Mutex<Vec<(u64, String)>>,
     /// What was set of conditions: handle and value.
     pub(crate) conditions: Mutex<Vec<(u64, u32)>>,
 }
@@ -61,6 +74,7 @@ fn refuse(launch: &Launch<'_>, schedule: &Schedule, what: String) -> Box<Fault> 
         thread: [0; 3],
         lanes: 0,
         place: None,
+        calls: Vec::new(),
         other: None,
         address: None,
         allocation: None,
@@ -133,6 +147,11 @@ pub(crate) fn run(
         }
     };
     let mut stats = grid.run();
+    if grid.workspace != 0 {
+        // It was allocated for this launch, and no kernel can free it.
+        let _ = memory.free(grid.workspace);
+    }
+    grid.print(place);
     stats.conditions = grid.conditions.into_inner().unwrap_or_else(PoisonError::into_inner);
     grid.table.live().iter().for_each(|a| a.advance());
     let mut found = grid.faults.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -165,11 +184,20 @@ impl<'a> Grid<'a> {
         }
         let statics = &launch.kernel.statics;
         let variables = memory.statics(place.device, statics.id, &statics.variables);
-        let variables = variables.map_err(|e| refuse(launch, schedule, e.to_string()))?;
+        let refused = |e: MemoryError| refuse(launch, schedule, e.to_string());
+        let variables = variables.map_err(refused)?;
+        let code = &launch.kernel.code;
+        if code.uses_heap() {
+            memory.need_heap(place.device).map_err(refused)?;
+        }
+        let workspace = match place.cooperative && code.uses_workspace() {
+            true => workspace(memory, place.device).map_err(refused)?,
+            false => 0,
+        };
         Ok(Grid {
             launch,
             schedule,
-            code: &launch.kernel.code,
+            code,
             table: memory.table_of(place),
             variables,
             trace: if place.cooperative { Trace::Off } else { trace },
@@ -181,9 +209,21 @@ impl<'a> Grid<'a> {
             clusters: launch.grid.iter().zip(cluster).map(|(n, c)| u64::from(n / c)).product(),
             faults: Mutex::default(),
             observed: Mutex::default(),
+            workspace,
+            device: place.device,
+            printed: Mutex::default(),
             conditions: Mutex::default(),
         })
     }
+}
+
+/// Memory that a driver gives a cooperative grid: its size, and the counter of its barrier.
+fn workspace(memory: &Memory, device: u32) -> Result<u64, MemoryError> {
+    let address = memory.alloc_on(device, WORKSPACE)?;
+    memory.set_label(address, "the workspace of the grid");
+    memory.fill(address, &[0], WORKSPACE)?;
+    memory.write(address, &(WORKSPACE as u32).to_le_bytes())?;
+    Ok(address)
 }
 
 /// The fault of loading with `.nc` what the same launch writes.
@@ -202,6 +242,29 @@ fn read_only_written(launch: &Launch<'_>, schedule: &Schedule, accesses: &Access
 }
 
 impl Grid<'_> {
+    /// Keeps what a block prints.
+    pub(crate) fn keep_printed(&self, block: [u32; 3], text: String) {
+        let [x, y, z] = block.map(u64::from);
+        let [nx, ny, _] = self.launch.grid.map(u64::from);
+        let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
+        if printed.iter().map(|(_, text)| text.len()).sum::<usize>() <= MOST_PRINTED {
+            printed.push((x + nx * (y + ny * z), text));
+        }
+    }
+
+    /// Gives the host what was printed, block by block.
+    fn print(&self, place: &LaunchSite<'_>) {
+        let mut printed = std::mem::take(&mut *self.printed.lock().unwrap_or_else(PoisonError::into_inner));
+        printed.sort_by_key(|(block, _)| *block);
+        let text: String = printed.into_iter().map(|(_, text)| text).collect();
+        match place.print {
+            _ if text.is_empty() => {}
+            Some(print) => (print.0)(&text),
+            // Nobody is left to be told when standard output is closed.
+            None => _ = std::io::stdout().write_all(text.as_bytes()),
+        }
+    }
+
     /// The words of a copy from an address that was checked: those of its source, then zeros.
     pub(crate) fn words(&self, from: u64, bytes: u32, source_bytes: u32) -> impl Iterator<Item = u32> {
         let a = self.table.find(from).filter(|_| source_bytes > 0);

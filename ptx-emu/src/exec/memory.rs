@@ -1,16 +1,12 @@
 //! Loads, stores and atomics: addresses, alignment and memory order.
 
-use std::sync::PoisonError;
-
 use super::block::{Checked, Worker};
 use super::clocks::Strong;
 use super::shared::{Access, AccessError};
 use super::step::extend;
 use super::warp::Warp;
-use super::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
-use crate::code::{
-    Address, Atomic, Fence, MemoryOrder, RegisterOperand, Scope, SetCondition, Space, Transfer,
-};
+use super::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
+use crate::code::{Address, Atomic, Fence, MemoryOrder, RegisterOperand, Scope, Space, Transfer};
 use crate::fault::OtherPlace;
 use crate::{Class, Fault};
 
@@ -23,6 +19,7 @@ pub(super) enum Resolved {
     Global,
     Shared,
     Local,
+    Param,
 }
 
 /// What an access does to the bytes at its address.
@@ -38,6 +35,7 @@ pub(super) fn resolve(address: u64) -> (Resolved, u64) {
     match address {
         a if a.wrapping_sub(SHARED_WINDOW) < WINDOW => (Resolved::Shared, a - SHARED_WINDOW),
         a if a.wrapping_sub(LOCAL_WINDOW) < WINDOW => (Resolved::Local, a - LOCAL_WINDOW),
+        a if a.wrapping_sub(PARAM_WINDOW) < WINDOW => (Resolved::Param, a - PARAM_WINDOW),
         a => (Resolved::Global, a),
     }
 }
@@ -95,26 +93,15 @@ impl Worker<'_, '_> {
             Space::Global | Space::Const => self.load_global(w, mask, t, &addresses),
             Space::Shared | Space::Cluster => self.load_shared(w, mask, t, &addresses),
             Space::Local => self.load_local(w, mask, t, &addresses),
+            Space::Param => self.load_parameters(w, mask, t, &addresses),
             Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {
                 Resolved::Global => me.load_global(w, mask, t, addresses),
                 Resolved::Shared => me.load_shared(w, mask, t, addresses),
                 Resolved::Local => me.load_local(w, mask, t, addresses),
+                Resolved::Param => me.load_parameters(w, mask, t, addresses),
             }),
         }?;
         self.synchronise(w, mask, t.space, (t.order, t.scope), &addresses, Does::Reads);
-        Ok(())
-    }
-
-    /// Keeps what the lanes set of conditions, in their order.
-    pub(crate) fn set_condition(&mut self, w: &mut Warp, mask: u32, s: &SetCondition) -> Checked<()> {
-        self.load(w, mask, &s.handle)?;
-        self.load(w, mask, &s.value)?;
-        let (Some(Some(handle)), Some(Some(value))) = (s.handle.regs.first(), s.value.regs.first()) else {
-            return Ok(());
-        };
-        let (handles, values) = (self.take(w, *handle, mask)?, self.take(w, *value, mask)?);
-        let set = lanes(mask).map(|lane| (handles[lane], values[lane] as u32));
-        self.grid.conditions.lock().unwrap_or_else(PoisonError::into_inner).extend(set);
         Ok(())
     }
 
@@ -127,10 +114,12 @@ impl Worker<'_, '_> {
             Space::Global | Space::Const => self.store_global(w, mask, t, &addresses),
             Space::Shared | Space::Cluster => self.store_shared(w, mask, t, &addresses),
             Space::Local => self.store_local(w, mask, t, &addresses),
+            Space::Param => Err(self.parameters_written(w, mask)),
             Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {
                 Resolved::Global => me.store_global(w, mask, t, addresses),
                 Resolved::Shared => me.store_shared(w, mask, t, addresses),
                 Resolved::Local => me.store_local(w, mask, t, addresses),
+                Resolved::Param => Err(me.parameters_written(w, mask)),
             }),
         }?;
         self.synchronise(w, mask, t.space, (t.order, t.scope), &addresses, Does::Writes);
@@ -148,6 +137,7 @@ impl Worker<'_, '_> {
                 Resolved::Global => me.atomic_global(w, mask, a, addresses),
                 Resolved::Shared => me.atomic_shared(w, mask, a, addresses),
                 Resolved::Local => Err(me.fault(w, mask, Class::OutOfBounds, "an atomic on local memory")),
+                Resolved::Param => Err(me.parameters_written(w, mask)),
             }),
             _ => self.atomic_global(w, mask, a, &addresses),
         }?;
@@ -237,7 +227,7 @@ impl Worker<'_, '_> {
         addresses: &Addresses,
         mut f: impl FnMut(&mut Self, &mut Warp, u32, Resolved, &Addresses) -> Checked<()>,
     ) -> Checked<()> {
-        for place in [Resolved::Global, Resolved::Shared, Resolved::Local] {
+        for place in [Resolved::Global, Resolved::Shared, Resolved::Local, Resolved::Param] {
             let these = lanes(mask).filter(|l| resolve(addresses[*l]).0 == place).fold(0, set_bit);
             if these != 0 {
                 let first = addresses[these.trailing_zeros() as usize];
@@ -281,8 +271,11 @@ impl Worker<'_, '_> {
         fault.address = Some(address);
         let near_shared = address < SHARED_WINDOW;
         let table = &self.grid.table;
+        let of_heap = table.heap_at(address);
+        let of_heap = of_heap.map(|heap| heap.freed(address).or_else(|| heap.nearest(address)));
         fault.allocation = match table.find_freed(address) {
             Some(info) => Some(info.clone()),
+            None if of_heap.is_some() => of_heap.flatten(),
             None if near_shared => self.shared_variable(address),
             None => table.nearest(address).map(|a| a.info()),
         };
@@ -576,7 +569,7 @@ impl Worker<'_, '_> {
     fn check_local(&self, w: &Warp, mask: u32, t: &Transfer, addresses: &Addresses) -> Checked<()> {
         let bytes = t.width.bytes * t.regs.len() as u32;
         self.check_alignment(w, mask, addresses, bytes)?;
-        let end = u64::from(self.grid.code.local);
+        let end = u64::from(w.top);
         let bad =
             lanes(mask).filter(|l| addresses[*l] == 0 || addresses[*l].saturating_add(bytes.into()) > end);
         let bad = bad.fold(0, set_bit);

@@ -33,6 +33,9 @@ pub(crate) struct Before {
     pc: u32,
     lane: u32,
     executed: bool,
+    /// The routine, and in how many calls it was: an instruction that calls or returns leaves other registers behind.
+    routine: u32,
+    depth: usize,
     values: Vec<Option<u64>>,
 }
 
@@ -182,23 +185,31 @@ impl Worker<'_, '_> {
         }
         let pc = w.now.pc;
         let values = self.grid.code.mentioned(pc).iter().map(|(bank, slot)| value(w, *bank, *slot, lane));
-        Some(Before { pc, lane, executed: mask >> lane & 1 != 0, values: values.collect() })
+        Some(Before {
+            pc,
+            lane,
+            executed: mask >> lane & 1 != 0,
+            routine: w.routine,
+            depth: w.calls.len(),
+            values: values.collect(),
+        })
     }
 
     /// The followed thread has executed it, or tried to.
     pub(crate) fn after(&mut self, w: &Warp, before: Option<Before>) {
         let (Some(before), Some(observer)) = (before, self.observer.as_mut()) else { return };
         let code = self.grid.code;
+        let same = (w.routine, w.calls.len()) == (before.routine, before.depth);
         let registers = code.mentioned(before.pc).iter().zip(before.values);
         let registers = registers.map(|((bank, slot), value_before)| RegisterStep {
-            name: code.name_of(*bank, *slot).unwrap_or("a temporary").to_owned(),
+            name: code.name_of(before.routine, *bank, *slot).unwrap_or("a temporary").to_owned(),
             bits: match bank {
                 Bank::Pred => 1,
                 Bank::W32 => 32,
                 Bank::W64 => 64,
             },
             before: value_before,
-            after: value(w, *bank, *slot, before.lane),
+            after: if same { value(w, *bank, *slot, before.lane) } else { value_before },
         });
         let place = code.places[before.pc as usize].clone();
         observer.steps.push(Step { place, executed: before.executed, registers: registers.collect() });

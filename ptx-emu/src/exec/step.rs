@@ -152,9 +152,12 @@ fn is_space(
         Space::Shared => within(a, SHARED_WINDOW) && a - SHARED_WINDOW < PEER,
         Space::Cluster => within(a, SHARED_WINDOW),
         Space::Local => within(a, LOCAL_WINDOW),
-        Space::Generic => within(a, PARAM_WINDOW),
+        Space::Param => within(a, PARAM_WINDOW),
         Space::Const => constant(a),
-        Space::Global => !within(a, SHARED_WINDOW) && !within(a, LOCAL_WINDOW) && !constant(a),
+        Space::Global | Space::Generic => {
+            ![SHARED_WINDOW, LOCAL_WINDOW, PARAM_WINDOW].iter().any(|window| within(a, *window))
+                && !constant(a)
+        }
     };
     let value = lanes(mask).filter(|i| test(a[*i])).fold(0, set_bit);
     regs.set_pred(d, mask, value);
@@ -202,7 +205,11 @@ impl Worker<'_, '_> {
                 w.resume();
             }
             if w.now.mask == 0 {
-                return Ok(Pause::Ended);
+                if w.calls.is_empty() {
+                    return Ok(Pause::Ended);
+                }
+                self.leave(w)?;
+                continue;
             }
             if w.executed >= until {
                 return Ok(Pause::Turn);
@@ -258,6 +265,8 @@ impl Worker<'_, '_> {
             Op::Set { test, d, one } => set_values(&mut w.regs, mask, test, *d, *one),
             Op::Logic { table, d, a, b } => logic(&mut w.regs, mask, *table, *d, *a, *b),
             Op::Exit
+            | Op::Call(_)
+            | Op::Return
             | Op::Barrier(_)
             | Op::MbarrierWait(_)
             | Op::Sleep
@@ -277,6 +286,14 @@ impl Worker<'_, '_> {
         match op {
             Op::Exit => {
                 w.exit(mask);
+                return Ok(Next::Frame);
+            }
+            Op::Call(call) => {
+                self.call(w, mask, call)?;
+                return Ok(Next::Frame);
+            }
+            Op::Return => {
+                w.give_back(mask);
                 return Ok(Next::Frame);
             }
             Op::BranchIndexed { index, targets, join } => {
@@ -333,7 +350,6 @@ impl Worker<'_, '_> {
             Op::CopyWait { keep } => self.copy_wait(w, mask, *keep),
             Op::CopyArrives(a) => self.copy_arrives(w, mask, a.0, a.1, a.2)?,
             Op::LoadMatrix(m) => self.load_matrix(w, mask, m)?,
-            Op::SetCondition(s) => self.set_condition(w, mask, s)?,
             Op::ProxyFence { mbarriers } => self.proxy_fence(w, *mbarriers),
             Op::GridWait => self.grid_wait(w),
             Op::GridTrigger => self.grid_trigger(w),
@@ -367,7 +383,7 @@ impl Worker<'_, '_> {
         Ok(Ok(()))
     }
 
-    /// What runs beside the threads, and what blocks of a cluster share.
+    /// What runs beside the threads, what blocks of a cluster share, and the stack.
     fn beside(&mut self, w: &mut Warp, mask: u32, op: &Op) -> Checked<()> {
         match op {
             Op::Wgmma(product) => self.multiply(w, mask, product),
@@ -382,6 +398,13 @@ impl Worker<'_, '_> {
                 Ok(())
             }
             Op::BulkWait { keep, read } => self.wait_stores(w, mask, *keep, *read),
+            Op::Alloca { d, size, align } => self.alloca(w, mask, *d, *size, *align),
+            Op::StackSave { d } => {
+                let top = [w.top.into(); 32];
+                super::memory::put(w, *d, mask, &top);
+                Ok(())
+            }
+            Op::StackRestore { a } => self.stack_restore(w, mask, *a),
             Op::MapAddress { d, a, rank, wide } => {
                 let bits = if *wide { 64 } else { 32 };
                 let operand = |slot| RegisterOperand { slot, bits };

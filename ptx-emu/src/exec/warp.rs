@@ -1,7 +1,8 @@
 //! One warp: its registers, the position of its lanes, and the lanes that wait to reconverge.
 
+use super::call::Activation;
 use super::regs::{Bank, File, Raw, Regs};
-use crate::code::{Code, Compare, Constant, Special};
+use crate::code::{Code, Compare, Constant, Routine, Special};
 use crate::flow::NEVER;
 
 /// Lanes that run together, or wait to.
@@ -15,7 +16,7 @@ pub(crate) struct Frame {
 
 /// A register that a shuffle filled from lanes that had not written its source.
 #[derive(Clone, Copy, Debug)]
-struct Lost {
+pub(super) struct Lost {
     slot: u32,
     pc: u32,
     lanes: u32,
@@ -46,8 +47,21 @@ pub(crate) struct Warp {
     pub(crate) local_init: Vec<[u8; 32]>,
     pub(crate) executed: u64,
     pub(crate) lane_count: u64,
+    /// The routine that runs, and where its part of local memory begins.
+    pub(crate) routine: u32,
+    pub(crate) frame: u32,
+    /// The end of the local memory in use.
+    pub(crate) top: u32,
+    /// Lanes that have returned from the running call.
+    pub(crate) returned: u32,
+    /// Frames of the stack that belong to callers.
+    pub(crate) floor: usize,
+    /// The callers, outermost first.
+    pub(crate) calls: Vec<Activation>,
+    /// Registers of earlier calls, by routine.
+    pub(super) spare: Vec<Vec<Regs>>,
     /// Lanes of registers that are not written because a shuffle had nothing to write.
-    lost: Vec<Lost>,
+    pub(super) lost: Vec<Lost>,
 }
 
 /// What a warp's special registers derive from.
@@ -60,11 +74,37 @@ pub(crate) struct Identity {
     pub(crate) total_shared: u32,
     pub(crate) sm: u32,
     pub(crate) sms: u32,
+    /// `%envreg1` and `%envreg2`: the upper and the lower half of the address of the workspace of a cooperative grid.
+    pub(crate) workspace: u64,
 }
 
 fn resize<R: Raw>(file: &mut File<R>, slots: u32) {
     file.lanes.resize(slots as usize, [R::default(); 32]);
     file.defined.resize(slots as usize, 0);
+}
+
+/// Makes room for the registers of a routine, with constants in place.
+pub(super) fn fit_registers(regs: &mut Regs, routine: &Routine, variables: &[u64]) {
+    let [w32, w64, pred] = routine.slots;
+    resize(&mut regs.w32, w32);
+    resize(&mut regs.w64, w64);
+    regs.pred.resize(pred as usize, 0);
+    regs.pred_defined.resize(pred as usize, 0);
+    for (bank, slot, value) in &routine.constants {
+        let value = match *value {
+            Constant::Bits(bits) => bits,
+            Constant::Variable(index, offset) => variables[index as usize].wrapping_add_signed(offset),
+            Constant::Local(offset) => offset.into(),
+        };
+        write(regs, *bank, *slot as usize, value);
+    }
+}
+
+fn write(regs: &mut Regs, bank: Bank, slot: usize, value: u64) {
+    match bank {
+        Bank::W64 => regs.w64.lanes[slot] = [value; 32],
+        _ => regs.w32.lanes[slot] = [value as u32; 32],
+    }
 }
 
 impl Warp {
@@ -75,29 +115,14 @@ impl Warp {
         let per_block = id.threads.iter().product::<u32>().div_ceil(32);
         self.index = index;
         (self.number, self.rank) = (index % per_block, index / per_block);
-        let warp = &mut self;
-        let [w32, w64, pred] = code.slots;
-        resize(&mut warp.regs.w32, w32);
-        resize(&mut warp.regs.w64, w64);
-        warp.regs.pred.resize(pred as usize, 0);
-        warp.regs.pred_defined.resize(pred as usize, 0);
-        for (bank, slot, value) in &code.constants {
-            let value = match *value {
-                Constant::Bits(bits) => bits,
-                Constant::Variable(index, offset) => variables[index as usize].wrapping_add_signed(offset),
-            };
-            match bank {
-                Bank::W64 => warp.regs.w64.lanes[*slot as usize] = [value; 32],
-                _ => warp.regs.w32.lanes[*slot as usize] = [value as u32; 32],
-            }
-        }
-        for (slot, special) in &code.specials {
-            let lanes = std::array::from_fn(|lane| warp.special(*special, lane as u32, id));
-            warp.regs.w32.lanes[*slot as usize] = lanes;
-        }
-        let words = code.local.div_ceil(4) as usize;
-        warp.local.resize(words, [0; 32]);
-        warp.local_init.resize(words, [0; 32]);
+        self.calls.clear();
+        self.spare.clear();
+        self.spare.resize_with(code.routines.len(), Vec::new);
+        let kernel = &code.routines[0];
+        fit_registers(&mut self.regs, kernel, variables);
+        let words = kernel.local.div_ceil(4) as usize;
+        self.local.resize(words, [0; 32]);
+        self.local_init.resize(words, [0; 32]);
         self
     }
 
@@ -106,23 +131,40 @@ impl Warp {
         let threads = id.threads.iter().product::<u32>() - self.number * 32;
         self.live = u32::MAX >> (32 - threads.min(32));
         self.exited = 0;
+        // A fault in another block may have ended the last one within a call.
+        if let Some(outermost) = self.calls.drain(..).next() {
+            self.regs = outermost.regs;
+        }
         self.now = Frame { pc: 0, join: NEVER, mask: self.live };
+        (self.routine, self.frame, self.top) = (0, 0, code.routines[0].local);
+        (self.returned, self.floor) = (0, 0);
         self.stack.clear();
         self.lost.clear();
         self.local_init.fill([0; 32]);
-        self.regs.w32.defined.fill(0);
-        self.regs.w64.defined.fill(0);
-        self.regs.pred_defined.fill(0);
-        for (bank, slot, _) in &code.constants {
+        let mut regs = std::mem::take(&mut self.regs);
+        self.begin(&mut regs, &code.routines[0], 0, id);
+        self.regs = regs;
+    }
+
+    /// Prepares registers for a call: only constants and special registers have a value.
+    pub(super) fn begin(&self, regs: &mut Regs, routine: &Routine, frame: u32, id: &Identity) {
+        regs.w32.defined.fill(0);
+        regs.w64.defined.fill(0);
+        regs.pred_defined.fill(0);
+        for (bank, slot, value) in &routine.constants {
+            let slot = *slot as usize;
+            if let Constant::Local(offset) = value {
+                write(regs, *bank, slot, (frame + offset).into());
+            }
             match bank {
-                Bank::W64 => self.regs.w64.defined[*slot as usize] = u32::MAX,
-                _ => self.regs.w32.defined[*slot as usize] = u32::MAX,
+                Bank::W64 => regs.w64.defined[slot] = u32::MAX,
+                _ => regs.w32.defined[slot] = u32::MAX,
             }
         }
-        for (slot, special) in &code.specials {
-            self.regs.w32.lanes[*slot as usize] =
+        for (slot, special) in &routine.specials {
+            regs.w32.lanes[*slot as usize] =
                 std::array::from_fn(|lane| self.special(*special, lane as u32, id));
-            self.regs.w32.defined[*slot as usize] = u32::MAX;
+            regs.w32.defined[*slot as usize] = u32::MAX;
         }
     }
 
@@ -171,6 +213,9 @@ impl Warp {
             Special::LaneMask(Compare::Ge) => !(bit - 1),
             Special::DynamicSmemSize => id.dynamic_shared,
             Special::TotalSmemSize => id.total_shared,
+            Special::EnvReg(1) => (id.workspace >> 32) as u32,
+            Special::EnvReg(2) => id.workspace as u32,
+            Special::EnvReg(_) => 0,
             Special::ClusterCtaRank => self.rank,
             Special::ClusterNctaRank => id.cluster.iter().product(),
             Special::ClusterCtaid(d) => id.block[d] % id.cluster[d],
@@ -216,11 +261,23 @@ impl Warp {
         }
     }
 
-    /// Continues with the lanes that wait. If there are none, the warp has ended and its mask is empty.
+    /// Ends the running call for the given lanes.
+    pub(crate) fn give_back(&mut self, lanes: u32) {
+        self.returned |= lanes;
+        self.now.mask &= !lanes;
+        match self.now.mask {
+            0 => self.resume(),
+            _ => self.now.pc += 1,
+        }
+    }
+
+    /// Continues with the lanes that wait. If there are none, the call or the warp has ended and the mask is empty.
     pub(crate) fn resume(&mut self) {
         self.now.mask = 0;
-        while let Some(mut frame) = self.stack.pop() {
-            frame.mask &= !self.exited;
+        let gone = self.exited | self.returned;
+        while self.stack.len() > self.floor {
+            let Some(mut frame) = self.stack.pop() else { return };
+            frame.mask &= !gone;
             if frame.mask != 0 && frame.pc != frame.join {
                 self.now = frame;
                 return;

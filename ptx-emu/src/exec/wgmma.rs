@@ -270,7 +270,7 @@ impl<'g> Worker<'g, '_> {
 
     fn register_name(&self, slot: u32) -> String {
         let bank = super::regs::Bank::W32;
-        let names = &self.grid.code.names;
+        let names = &self.grid.code.routines[0].names;
         let found = names.iter().find(|(b, s, _)| (*b, *s) == (bank, slot));
         found.map_or("a register".into(), |(.., name)| name.clone())
     }

@@ -10,7 +10,7 @@ pub(super) const DECODERS: &[(&str, Decoder)] = &[
     ("bra", bra),
     ("brx", brx),
     ("exit", exit),
-    ("ret", exit),
+    ("ret", ret),
     ("trap", trap),
     ("nanosleep", nanosleep),
     ("prefetch", prefetch),
@@ -37,6 +37,10 @@ fn brx(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 }
 
 /// `ret` at the top level of a kernel ends the thread, as `exit` does.
+fn ret(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    exit(d).map(|end| if d.in_function() { Op::Return } else { end })
+}
+
 fn exit(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.eat(".uni");
     d.operands(0, 0)?;

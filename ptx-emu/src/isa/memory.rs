@@ -2,20 +2,19 @@
 
 use super::Decoder;
 use crate::code::{
-    ClockPart, LoadParam, MemoryOrder, Op, RegisterOperand, Scope, SetCondition, Space, Transfer, Width,
+    ClockPart, LoadParam, MemoryOrder, Op, PredSource, RegisterOperand, Scope, Space, Transfer, Width,
 };
 use crate::decode::{Decode, bank};
 use crate::exec::regs::{Alu, B16, B32, B64, Bank, Regs, Slots, Undefined, map1, map2};
-use crate::parse::ast::{Operand as Ast, OperandKind, SET_CONDITIONAL};
+use crate::parse::ast::{Number, Operand as Ast, OperandKind};
 use crate::parse::types::{Kind, Type};
-use crate::parse::{Parsed, error};
+use crate::parse::{Parsed, error, unsupported};
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[
     ("mov", mov),
     ("ld", ld),
     ("ldu", ld),
     ("st", st),
-    ("call", call),
     ("cvta", cvta),
     ("isspacep", isspacep),
     ("createpolicy", createpolicy),
@@ -64,6 +63,9 @@ pub(super) const SPACES: &[(&str, Space)] = &[
     (".const", Space::Const),
     (".local", Space::Local),
 ];
+
+/// Names of the space of a kernel's parameters.
+const PARAMETERS: &[(&str, Space)] = &[(".param", Space::Param), (".param::entry", Space::Param)];
 
 /// Scopes of memory ordering.
 pub(super) const SCOPES: &[(&str, Scope)] =
@@ -135,16 +137,24 @@ fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         OperandKind::Name("%clock64" | "%globaltimer") => {
             Ok(Op::Clock { d: d.dst(0, Type::U64)?, part: ClockPart::Whole })
         }
-        OperandKind::Number(_) if ty == Type::Pred => {
-            d.error("mov.pred takes a register; use setp to set a constant")
-        }
+        OperandKind::Number(_) | OperandKind::Not(_) if ty == Type::Pred => constant(d),
         OperandKind::Name(name) => named(d, ty, name, 0),
         OperandKind::Sum(name, offset) => named(d, ty, name, *offset),
         _ => d.alu(copy(ty), ty, &[ty]),
     }
 }
 
-/// `mov` from a special register, an address of a variable, or a register.
+/// `mov.pred` of a constant: logic that looks at nothing.
+fn constant(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let OperandKind::Number(Number::Int(value)) = d.operand(1).kind else {
+        return d.error("mov.pred takes a register or a constant; use not.pred to negate");
+    };
+    let table = if value == 0 { 0 } else { 0b1111 };
+    let any = PredSource::Constant(false);
+    Ok(Op::Logic { table, d: d.dst(0, Type::Pred)?, a: any, b: any })
+}
+
+/// `mov` from a special register, an address of a variable or function, or a register.
 fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op> {
     let int = !matches!(ty.kind(), Kind::Float | Kind::Predicate);
     if let Some(a) = d.special(name) {
@@ -161,9 +171,12 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
         return Ok(Op::Alu(copy(ty), Slots { d: d.dst(0, ty)?, a, ..Slots::default() }));
     }
     if let (Type::B64 | Type::U64, Some((param, _))) = (ty, d.param(name)) {
-        // The address of a parameter is its offset.
+        // The address of a kernel's parameter is its offset.
         let at = (i64::from(param.offset) + offset) as u64;
         let a = d.literal(Bank::W64, at);
+        return Ok(Op::Alu(copy(ty), Slots { d: d.dst(0, ty)?, a, ..Slots::default() }));
+    }
+    if let (Type::B64 | Type::U64 | Type::S64, 0, Some(a)) = (ty, offset, d.function_address(name)) {
         return Ok(Op::Alu(copy(ty), Slots { d: d.dst(0, ty)?, a, ..Slots::default() }));
     }
     d.alu(copy(ty), ty, &[ty])
@@ -174,7 +187,7 @@ fn part(d: &Decode<'_, '_>, ty: Type, count: usize) -> Parsed<Type> {
     match (ty, count) {
         (Type::B32, 2) | (Type::B64, 4) => Ok(Type::B16),
         (Type::B64, 2) => Ok(Type::B32),
-        _ => d.error(format!("unsupported in ptx-emu: mov{ty} of {count} elements")),
+        _ => unsupported(d.inst.at, format!("mov{ty} of {count} elements")),
     }
 }
 
@@ -266,7 +279,7 @@ fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, MemoryOrder)]) -> Parsed<S
     };
     let volatile = order.is_none() && d.eat(".volatile");
     let order = if volatile { MemoryOrder::Relaxed } else { order.unwrap_or(MemoryOrder::Weak) };
-    let param = d.choose(&[(".param", ()), (".param::entry", ())]).is_some();
+    let param = d.choose(&[(".param", ()), (".param::entry", ()), (".param::func", ())]).is_some();
     let space = if param { Space::Const } else { d.choose(SPACES).unwrap_or(Space::Generic) };
     while d.choose(HINTS).is_some() {}
     let read_only = d.eat(".nc");
@@ -297,6 +310,7 @@ fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Ast<'
 
 fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let s = suffixes(d, &[(".relaxed", MemoryOrder::Relaxed), (".acquire", MemoryOrder::Acquire)])?;
+    let s = if s.param { of_parameter(d, s, 1) } else { s };
     if s.read_only && !matches!(s.space, Space::Global | Space::Generic) {
         return d.error("`.nc` loads from .global only");
     }
@@ -319,8 +333,8 @@ fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 
 fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let s = suffixes(d, &[(".relaxed", MemoryOrder::Relaxed), (".release", MemoryOrder::Release)])?;
-    let s = if s.param && passes(d) { Suffixes { param: false, space: Space::Local, ..s } } else { s };
-    if s.read_only || s.param || s.space == Space::Const {
+    let s = if s.param { of_parameter(d, s, 0) } else { s };
+    if s.read_only || s.param || s.space == Space::Param || s.space == Space::Const {
         return d.error(format!("`{}`: this space can only be read", d.name()));
     }
     operands(d, &s)?;
@@ -337,28 +351,17 @@ fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     transfer(d, s, regs, 0).map(|t| Op::Store(Box::new(t)))
 }
 
-/// Whether the address is that of a parameter that the kernel passes on.
-fn passes(d: &Decode<'_, '_>) -> bool {
-    matches!(d.operand(0).kind, OperandKind::Address(Some(name), _) if d.is_local(name))
-}
-
-/// A call of the driver's function that sets a condition: its handle and its value lie in local memory.
-fn call(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    d.eat(".uni");
-    d.operands(2, 2)?;
-    if !d.sets_conditions() {
-        return d.error(format!("`{SET_CONDITIONAL}` is not declared: .extern .func {SET_CONDITIONAL}(..)"));
+/// The space that `.param` means: what a call passes, and a function's own parameters, are the thread's own memory.
+/// A kernel's parameters by name are read at once; through a register they are memory of a space of their own.
+fn of_parameter(d: &mut Decode<'_, '_>, s: Suffixes, at: usize) -> Suffixes {
+    let Some(o) = d.inst.operands.get(at) else { return s };
+    let OperandKind::Address(Some(name), _) = o.kind else { return s };
+    let local = d.is_local(name);
+    match (local || d.in_function(), d.register(name, o.at).is_some()) {
+        (true, _) => Suffixes { param: false, space: Space::Local, ..s },
+        (false, true) => Suffixes { param: false, space: Space::Param, ..s },
+        (false, false) => s,
     }
-    let (handle, value) = (passed(d, 0, Type::B64)?, passed(d, 1, Type::B32)?);
-    Ok(Op::SetCondition(Box::new(SetCondition { handle, value })))
-}
-
-/// The load of a parameter that is passed on, into a register of its own.
-fn passed(d: &mut Decode<'_, '_>, at: usize, ty: Type) -> Parsed<Transfer> {
-    let slot = d.temporary(bank(ty));
-    let (space, order, scope) = (Space::Local, MemoryOrder::Weak, Scope::Device);
-    let s = Suffixes { space, param: false, order, scope, read_only: false, cache_hint: false, ty, count: 1 };
-    transfer(d, s, vec![Some(RegisterOperand { slot, bits: ty.bits() })], at)
 }
 
 fn operands(d: &mut Decode<'_, '_>, s: &Suffixes) -> Parsed<()> {
@@ -376,7 +379,8 @@ fn transfer(
     regs: Vec<Option<RegisterOperand>>,
     at: usize,
 ) -> Parsed<Transfer> {
-    let address = d.address(at, matches!(s.space, Space::Shared | Space::Cluster | Space::Local))?;
+    let address =
+        d.address(at, matches!(s.space, Space::Shared | Space::Cluster | Space::Local | Space::Param))?;
     static_bounds(d, &s, at)?;
     let (space, width) = (s.space, width(s.ty));
     Ok(Transfer {
@@ -406,10 +410,7 @@ fn static_bounds(d: &Decode<'_, '_>, s: &Suffixes, at: usize) -> Parsed<()> {
 fn load_param(d: &Decode<'_, '_>, s: &Suffixes, regs: Vec<Option<RegisterOperand>>) -> Parsed<Op> {
     let o = d.operand(1);
     let OperandKind::Address(Some(name), offset) = o.kind else {
-        return error(
-            o.at,
-            "unsupported in ptx-emu: ld.param from an address that is not a parameter's name",
-        );
+        return error(o.at, "ld.param reads a parameter by its name or through a register");
     };
     let Some((param, array)) = d.param(name) else {
         return error(o.at, format!("there is no parameter `{name}`"));
@@ -437,15 +438,17 @@ fn load_param(d: &Decode<'_, '_>, s: &Suffixes, regs: Vec<Option<RegisterOperand
 /// `cvta{.to}.space.u64`: between a space's own addresses and generic ones.
 fn cvta(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let to = d.eat(".to");
-    let window = d.require(&[SPACES, &[(".param", Space::Generic)]].concat())?;
+    let window = d.require(&[SPACES, PARAMETERS].concat())?;
     d.ty(&[Type::U64])?;
     d.operands(2, 2)?;
-    if window == Space::Cluster || window == Space::Generic && to {
-        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+    if window == Space::Cluster {
+        return unsupported(d.inst.at, d.name());
     }
+    // A function's own parameters are in its local memory.
+    let window = if window == Space::Param && d.in_function() { Space::Local } else { window };
     let a = match d.operand(1).kind {
-        OperandKind::Name(name) if !to => d.variable(name, 0, true),
-        OperandKind::Sum(name, offset) if !to => d.variable(name, offset, true),
+        OperandKind::Name(name) if !to => address_of(d, name, 0),
+        OperandKind::Sum(name, offset) if !to => address_of(d, name, offset),
         _ => None,
     };
     let a = match a {
@@ -454,14 +457,23 @@ fn cvta(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     };
     let to_slot = d.dst(0, Type::U64)?;
     match window {
-        Space::Shared | Space::Local | Space::Generic => Ok(Op::Window { d: to_slot, a, window, to }),
+        Space::Shared | Space::Local | Space::Param => Ok(Op::Window { d: to_slot, a, window, to }),
         _ => Ok(Op::Alu(copy64, Slots { d: to_slot, a, ..Slots::default() })),
     }
 }
 
+/// The register that holds the address of a variable or a parameter in its own space.
+fn address_of(d: &mut Decode<'_, '_>, name: &str, offset: i64) -> Option<u32> {
+    if let Some(slot) = d.variable(name, offset, true) {
+        return Some(slot);
+    }
+    let (param, _) = d.param(name)?;
+    let at = (i64::from(param.offset) + offset) as u64;
+    Some(d.literal(Bank::W64, at))
+}
+
 fn isspacep(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    let params = d.choose(&[(".param", ()), (".param::entry", ())]).is_some();
-    let space = if params { Space::Generic } else { d.require(SPACES)? };
+    let space = d.require(&[SPACES, PARAMETERS].concat())?;
     d.operands(2, 2)?;
     Ok(Op::IsSpace { d: d.dst(0, Type::Pred)?, a: d.src(1, Type::U64)?, space })
 }

@@ -5,6 +5,7 @@
 //! comparisons) have a decoding function each.
 
 mod atomic;
+mod call;
 mod cluster;
 mod compare;
 mod control;
@@ -18,6 +19,7 @@ mod halves;
 mod hints;
 mod integer;
 mod logic;
+mod manual;
 mod matrix;
 mod memory;
 mod narrow;
@@ -35,8 +37,8 @@ use std::sync::OnceLock;
 use crate::code::Op;
 use crate::decode::Decode;
 use crate::exec::regs::Alu;
-use crate::parse::Parsed;
 use crate::parse::types::Type;
+use crate::parse::{At, Parsed};
 
 /// One arithmetic instruction.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +57,7 @@ type Decoder = fn(&mut Decode<'_, '_>) -> Parsed<Op>;
 const DECODERS: &[&[(&str, Decoder)]] = &[
     memory::DECODERS,
     atomic::DECODERS,
+    call::DECODERS,
     control::DECODERS,
     warp::DECODERS,
     compare::DECODERS,
@@ -89,14 +92,11 @@ const ROWS: &[&[Row]] = &[
 
 /// Instructions of the manual that are parsed but not executed.
 const UNSUPPORTED: &[&str] = &[
-    "alloca",
     "clusterlaunchcontrol",
     "discard",
     "istypep",
     "multimem",
     "st.async",
-    "stackrestore",
-    "stacksave",
     "suld",
     "suq",
     "sured",
@@ -120,6 +120,8 @@ pub(crate) enum Lookup {
 
 struct Index {
     rows: HashMap<String, &'static Row>,
+    /// By opcode and sorted suffixes; none where these fit several rows.
+    sorted: HashMap<String, Option<&'static Row>>,
     decoders: HashMap<&'static str, Decoder>,
 }
 
@@ -127,9 +129,14 @@ fn index() -> &'static Index {
     static INDEX: OnceLock<Index> = OnceLock::new();
     INDEX.get_or_init(|| {
         let named = |row: &'static Row| expand(row.names).into_iter().map(move |name| (name, row));
-        let rows = ROWS.iter().flat_map(|chapter| chapter.iter()).flat_map(named).collect();
+        let rows: HashMap<String, &'static Row> =
+            ROWS.iter().flat_map(|chapter| chapter.iter()).flat_map(named).collect();
+        let mut by_suffix = HashMap::new();
+        for (name, row) in &rows {
+            by_suffix.entry(manual::key(name)).and_modify(|other| *other = None).or_insert(Some(*row));
+        }
         let decoders = DECODERS.iter().flat_map(|chapter| chapter.iter().copied()).collect();
-        Index { rows, decoders }
+        Index { rows, sorted: by_suffix, decoders }
     })
 }
 
@@ -142,6 +149,29 @@ fn expand(pattern: &str) -> Vec<String> {
         .split(',')
         .flat_map(|choice| tails.iter().map(move |tail| format!("{head}{choice}{tail}")))
         .collect()
+}
+
+/// An opcode and its suffixes in an order that does not depend on theirs.
+fn sorted(opcode: &str, mut suffixes: Vec<&str>) -> String {
+    suffixes.sort_unstable();
+    format!("{opcode} {}", suffixes.join(" "))
+}
+
+/// Whether an instruction that is not decoded, for the reason that an error gives, is one of the manual.
+pub(crate) fn is_lacking(opcode: &str, suffixes: &[(&str, At)], why: &str) -> bool {
+    let of_suffix =
+        ["is not an instruction", "was expected in `", "` lacks "].iter().any(|part| why.contains(part));
+    of_suffix && manual::has(opcode, suffixes)
+}
+
+/// Looks up an instruction whose suffixes stand in another order than the manual's.
+pub(crate) fn find_in_any_order(opcode: &str, suffixes: &[(&str, At)]) -> Lookup {
+    let key = sorted(opcode, suffixes.iter().map(|(s, _)| s.trim_start_matches('.')).collect());
+    match (index().sorted.get(&key), index().decoders.get(opcode)) {
+        (Some(Some(row)), _) => Lookup::Row(row),
+        (_, Some(decoder)) => Lookup::Decoder(*decoder),
+        _ => Lookup::Unknown,
+    }
 }
 
 /// Looks up an instruction by opcode and full name.
@@ -225,6 +255,15 @@ mod tests {
 
     fn rows() -> impl Iterator<Item = &'static Row> {
         ROWS.iter().chain(&[convert::FAST]).flat_map(|chapter| chapter.iter())
+    }
+
+    /// Forms are looked up whatever the order of their suffixes.
+    #[test]
+    fn forms_of_the_manual_are_names() {
+        let key = manual::key("cvt.rn.satfinite.relu.e4m3x2.f32");
+        assert_eq!(key, "cvt e4m3x2 f32 relu rn satfinite");
+        assert!(manual::has("dp2a", &[(".lo", 0), (".u32", 0), (".s32", 0)]));
+        assert!(!manual::has("popc", &[(".u32", 0)]));
     }
 
     #[test]

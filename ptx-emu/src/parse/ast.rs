@@ -12,16 +12,15 @@ pub(crate) struct Module<'a> {
     pub(crate) files: Vec<(u32, &'a str)>,
     pub(crate) variables: Vec<Variable<'a>>,
     pub(crate) entries: Vec<Entry<'a>>,
-    /// Whether [`SET_CONDITIONAL`] is declared.
-    pub(crate) sets_conditions: bool,
+    /// Device functions, declared and defined.
+    pub(crate) functions: Vec<Entry<'a>>,
+    /// `.alias` of a function: its name, and whose other name it is.
+    pub(crate) aliases: Vec<(&'a str, &'a str)>,
     /// What is wrong outside of kernels.
     pub(crate) errors: Vec<Error>,
     /// Names that items with errors were about to declare.
     pub(crate) broken: Vec<&'a str>,
 }
-
-/// The one function that a kernel may call: the driver's, which sets the condition of a conditional node of a graph.
-pub(crate) const SET_CONDITIONAL: &str = "cudaGraphSetConditional";
 
 /// A state space a variable can be declared in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +30,8 @@ pub(crate) enum StateSpace {
     Shared,
     Local,
     Param,
+    /// A register that a function is called with, or gives back.
+    Reg,
 }
 
 /// A declared variable or parameter.
@@ -49,15 +50,34 @@ pub(crate) struct Variable<'a> {
     /// Whether declared as an array.
     pub(crate) array: bool,
     pub(crate) external: bool,
-    pub(crate) init: Vec<Number>,
+    pub(crate) init: Vec<Initial<'a>>,
 }
 
-/// One `.entry`.
+/// An initial value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Initial<'a> {
+    Number(Number),
+    /// The address of a variable or function plus an offset; of such an address, the byte that a mask selects.
+    Address {
+        name: &'a str,
+        at: At,
+        offset: i64,
+        mask: u64,
+    },
+}
+
+/// One `.entry` or `.func`.
 #[derive(Debug, Default)]
 pub(crate) struct Entry<'a> {
     pub(crate) name: &'a str,
     pub(crate) at: At,
+    /// Whether it is a `.func`, which is called and not launched.
+    pub(crate) function: bool,
+    /// Whether it has a body.
+    pub(crate) defined: bool,
     pub(crate) params: Vec<Variable<'a>>,
+    /// What a function gives back.
+    pub(crate) returns: Vec<Variable<'a>>,
     pub(crate) reqntid: Option<[u32; 3]>,
     pub(crate) maxntid: Option<[u32; 3]>,
     pub(crate) minnctapersm: Option<u32>,
@@ -88,6 +108,10 @@ pub(crate) enum Statement<'a> {
     Loc(Loc),
     /// `name: .branchtargets a, b;`
     Targets(&'a str, Vec<(&'a str, At)>),
+    /// `name: .calltargets f, g;`
+    Callees(&'a str, Vec<(&'a str, At)>),
+    /// `name: .callprototype (..) _ (..);`
+    Prototype,
     Inst(Inst<'a>),
 }
 
@@ -97,6 +121,8 @@ pub(crate) struct Loc {
     pub(crate) file: u32,
     pub(crate) line: u32,
     pub(crate) column: u32,
+    /// Where the code was inlined: file, line and column of the call.
+    pub(crate) inlined_at: Option<(u32, u32, u32)>,
 }
 
 /// One name of a `.reg` declaration, with the count of `%r<count>`.
@@ -170,6 +196,8 @@ pub(crate) enum OperandKind<'a> {
     Address(Option<&'a str>, i64),
     /// `[map, {x, y}]`
     Tensor(&'a str, Vec<Operand<'a>>),
+    /// `(a, b)`, what a call passes
+    List(Vec<Operand<'a>>),
     /// `p|q`
     Pair(&'a str, &'a str),
     /// `_`

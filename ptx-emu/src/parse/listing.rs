@@ -2,11 +2,17 @@
 
 use super::ast::{Inst, Module, Number, Operand, OperandKind, Statement};
 
-/// The labels and instructions of every kernel in order, one a string, written from the syntax tree.
+/// The labels and instructions of every function, then of every kernel, in order, one a string, written from the syntax tree.
 ///
 /// Labels end in a colon, instructions in a semicolon; numbers are decimal, floats by their bits.
 pub(crate) fn listing(module: &Module<'_>) -> Vec<String> {
-    module.entries.iter().flat_map(|entry| &entry.body.statements).filter_map(statement).collect()
+    module
+        .functions
+        .iter()
+        .chain(&module.entries)
+        .flat_map(|entry| &entry.body.statements)
+        .filter_map(statement)
+        .collect()
 }
 
 fn statement(s: &Statement<'_>) -> Option<String> {
@@ -37,6 +43,7 @@ fn operand(o: &Operand<'_>) -> String {
         OperandKind::Sum(name, offset) => format!("{name}{offset:+}"),
         OperandKind::Number(n) => number(*n),
         OperandKind::Vector(parts) => format!("{{{}}}", list(parts)),
+        OperandKind::List(parts) => format!("({})", list(parts)),
         OperandKind::Address(Some(base), 0) => format!("[{base}]"),
         OperandKind::Address(Some(base), offset) => format!("[{base}{offset:+}]"),
         OperandKind::Tensor(map, coordinates) => format!("[{map}, {{{}}}]", list(coordinates)),

@@ -2,6 +2,7 @@
 
 pub(crate) mod ast;
 mod directives;
+mod entries;
 pub(crate) mod lexer;
 pub(crate) mod listing;
 mod operands;

@@ -28,9 +28,23 @@ impl<'a> Parser<'a> {
                 self.advance()?;
                 self.address()?
             }
+            Token::Mark('(') => {
+                self.advance()?;
+                OperandKind::List(self.passed()?)
+            }
             _ => return self.scalar(),
         };
         Ok(Operand { at, kind })
+    }
+
+    /// What a call passes, up to the closing parenthesis.
+    fn passed(&mut self) -> Parsed<Vec<Operand<'a>>> {
+        if self.eat(')')? {
+            return Ok(Vec::new());
+        }
+        let passed = self.list(Self::scalar)?;
+        self.expect(')')?;
+        Ok(passed)
     }
 
     fn address(&mut self) -> Parsed<OperandKind<'a>> {
@@ -60,7 +74,7 @@ impl<'a> Parser<'a> {
     }
 
     /// `+4`, `-4`, `+-4` or `4`.
-    fn offset(&mut self) -> Parsed<i64> {
+    pub(super) fn offset(&mut self) -> Parsed<i64> {
         self.eat('+')?;
         let at = self.at;
         match self.number()? {

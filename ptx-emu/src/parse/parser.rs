@@ -65,7 +65,7 @@ pub(super) struct Parser<'a> {
     /// Where `token` starts.
     pub(super) at: At,
     /// Errors of the kernel that is read, or else of the module.
-    errors: Vec<Error>,
+    pub(super) errors: Vec<Error>,
     /// Errors in all.
     count: usize,
     /// Names that declarations with errors were about to declare.
@@ -73,7 +73,7 @@ pub(super) struct Parser<'a> {
 }
 
 /// A place to go back to.
-type Mark<'a> = (Lexer<'a>, Token<'a>, At);
+pub(super) type Mark<'a> = (Lexer<'a>, Token<'a>, At);
 
 /// What an error says that follows from another.
 const FOLLOWS: &str = "";
@@ -117,7 +117,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn mark(&self) -> Mark<'a> {
+    pub(super) fn mark(&self) -> Mark<'a> {
         (self.lexer.clone(), self.token, self.at)
     }
 
@@ -169,7 +169,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The next token, whatever is wrong with it.
-    fn step(&mut self) {
+    pub(super) fn step(&mut self) {
         (self.token, self.at) = self.lexer.next(&mut Vec::new());
     }
 
@@ -221,7 +221,7 @@ impl<'a> Parser<'a> {
         if self.eat(mark)? { Ok(()) } else { self.unexpected(&format!("`{mark}`")) }
     }
 
-    fn eat_dot(&mut self, word: &str) -> Parsed<bool> {
+    pub(super) fn eat_dot(&mut self, word: &str) -> Parsed<bool> {
         let found = self.token == Token::Dot(word);
         if found {
             self.advance()?;
@@ -274,10 +274,7 @@ impl<'a> Parser<'a> {
             ".file" => self.file(module),
             ".section" => self.section(),
             ".pragma" => self.pragma(),
-            ".func" => {
-                error(at, "unsupported in ptx-emu: .func (device functions); inline it into the .entry")
-            }
-            ".alias" => error(at, format!("unsupported in ptx-emu: {word}")),
+            ".alias" => self.alias(module),
             ".visible" | ".weak" | ".common" | ".extern" => {
                 self.advance()?;
                 self.declaration(module, word == ".extern")
@@ -287,16 +284,16 @@ impl<'a> Parser<'a> {
     }
 
     fn declaration(&mut self, module: &mut Module<'a>, external: bool) -> Parsed<()> {
-        let at = self.at;
         match self.token {
             Token::Dot(".entry") => {
                 let entry = self.entry()?;
                 module.entries.push(entry);
                 Ok(())
             }
-            Token::Dot(".func") if external => self.function(module),
             Token::Dot(".func") => {
-                error(at, "unsupported in ptx-emu: .func (device functions); inline it into the .entry")
+                let function = self.function()?;
+                module.functions.push(function);
+                Ok(())
             }
             Token::Dot(word) if space(word).is_some() => {
                 module.variables.extend(self.variables(external)?);
@@ -304,29 +301,6 @@ impl<'a> Parser<'a> {
             }
             _ => self.unexpected("a directive such as .entry, .global, .const or .shared"),
         }
-    }
-
-    /// The declaration of the one function that may be called: its handle and its value.
-    fn function(&mut self, module: &mut Module<'a>) -> Parsed<()> {
-        let at = self.at;
-        self.advance()?;
-        let known = self.token == Token::Name(SET_CONDITIONAL);
-        if !known {
-            return error(
-                at,
-                format!("unsupported in ptx-emu: .func (device functions); only {SET_CONDITIONAL} is known"),
-            );
-        }
-        self.advance()?;
-        self.expect('(')?;
-        let params = self.list(Self::parameter)?;
-        self.expect(')')?;
-        self.expect(';')?;
-        if params.iter().map(|p| p.ty.bytes()).ne([8, 4]) {
-            return error(at, format!("{SET_CONDITIONAL} takes a .b64 and a .b32"));
-        }
-        module.sets_conditions = true;
-        Ok(())
     }
 
     pub(super) fn number(&mut self) -> Parsed<Number> {
@@ -341,95 +315,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// A kernel, whose errors are its own from its name on.
-    fn entry(&mut self) -> Parsed<Entry<'a>> {
-        self.advance()?;
-        let (name, at) = self.name("a kernel name")?;
-        let mut entry = Entry { name, at, ..Entry::default() };
-        let outer = std::mem::take(&mut self.errors);
-        let mark = self.mark();
-        match self.head(&mut entry) {
-            Ok(()) => self.body(&mut entry.body),
-            Err(e) => {
-                self.fail(e);
-                self.skip_head(mark, &mut entry.body);
-            }
-        }
-        entry.errors = std::mem::replace(&mut self.errors, outer);
-        Ok(entry)
-    }
-
-    /// Parameters and directives of a kernel, and the brace that opens its body.
-    fn head(&mut self, entry: &mut Entry<'a>) -> Parsed<()> {
-        if self.eat('(')? && !self.eat(')')? {
-            entry.params = self.list(Self::parameter)?;
-            self.expect(')')?;
-        }
-        self.performance(entry)?;
-        if self.token != Token::Mark('{') {
-            return self.unexpected("`{`");
-        }
-        self.advance()
-    }
-
-    /// Reads the body behind a head with errors; what the head mentions may be declared in it.
-    fn skip_head(&mut self, mark: Mark<'a>, body: &mut Body<'a>) {
-        self.lexer = mark.0;
-        (self.token, self.at) = (mark.1, mark.2);
-        while !matches!(self.token, Token::End | Token::Mark('{' | ';')) {
-            if let Token::Name(name) = self.token {
-                body.broken.push(name);
-            }
-            self.step();
-        }
-        let opens = self.token == Token::Mark('{');
-        self.step();
-        if opens {
-            self.body(body);
-        }
-    }
-
-    fn parameter(&mut self) -> Parsed<Variable<'a>> {
-        if !self.eat_dot(".param")? {
-            return self.unexpected("`.param`");
-        }
-        let (ty, vector, align) = self.variable_type()?;
-        self.variable(StateSpace::Param, ty, vector, align, false)
-    }
-
-    fn performance(&mut self, entry: &mut Entry<'a>) -> Parsed<()> {
-        while let Token::Dot(word) = self.token {
-            let at = self.at;
-            if word == ".pragma" {
-                self.pragma()?;
-                continue;
-            }
-            self.advance()?;
-            match word {
-                ".reqntid" => entry.reqntid = Some(self.extent()?),
-                ".maxntid" => entry.maxntid = Some(self.extent()?),
-                ".reqnctapercluster" => entry.cluster = Some(self.extent()?),
-                ".minnctapersm" => entry.minnctapersm = Some(self.int("a count", 1 << 20)? as u32),
-                ".explicitcluster" => {}
-                ".maxnctapersm" | ".maxnreg" => _ = self.int("a count", 1 << 20)?,
-                _ => return error(at, format!("unsupported in ptx-emu: directive `{word}` of a kernel")),
-            }
-        }
-        Ok(())
-    }
-
-    fn extent(&mut self) -> Parsed<[u32; 3]> {
-        let at = self.at;
-        let sizes = self.list(|p| p.int("a number of threads", 1024))?;
-        match *sizes {
-            [x] => Ok([x as u32, 1, 1]),
-            [x, y] => Ok([x as u32, y as u32, 1]),
-            [x, y, z] => Ok([x as u32, y as u32, z as u32]),
-            _ => error(at, "more than three dimensions"),
-        }
-    }
-
-    fn body(&mut self, body: &mut Body<'a>) {
+    pub(super) fn body(&mut self, body: &mut Body<'a>) {
         let mut depth = 1;
         while depth > 0 {
             if self.token == Token::End || self.count >= MOST_ERRORS {
@@ -510,29 +396,29 @@ impl<'a> Parser<'a> {
         Ok(Statement::Registers(ty, names))
     }
 
-    /// `.loc file line column` and what may follow for inlined code, which is skipped.
+    /// `.loc file line column`, and for inlined code `, function_name LABEL {+ offset}, inlined_at file line column`.
     fn loc(&mut self) -> Parsed<Loc> {
+        let (file, line, column) = self.source_place()?;
+        let mut loc = Loc { file, line, column, inlined_at: None };
+        while self.eat(',')? {
+            match self.name("function_name or inlined_at")? {
+                ("inlined_at", _) => loc.inlined_at = Some(self.source_place()?),
+                _ => {
+                    self.name("a label of .debug_str")?;
+                    if self.eat('+')? {
+                        self.int("an offset", u64::MAX)?;
+                    }
+                }
+            }
+        }
+        Ok(loc)
+    }
+
+    fn source_place(&mut self) -> Parsed<(u32, u32, u32)> {
         let most = u32::MAX.into();
         let file = self.int("a file index", most)? as u32;
         let line = self.int("a line", most)? as u32;
-        let column = self.int("a column", most)? as u32;
-        while self.eat(',')? {
-            self.name("function_name or inlined_at")?;
-            while !matches!(self.token, Token::Mark(',') | Token::End) && self.on_loc_line()? {}
-        }
-        Ok(Loc { file, line, column })
-    }
-
-    fn on_loc_line(&mut self) -> Parsed<bool> {
-        let part = match self.token {
-            Token::Number(_) | Token::Mark('+') => true,
-            Token::Name(name) => name.starts_with("$") || name.starts_with("info_string"),
-            _ => false,
-        };
-        if part {
-            self.advance()?;
-        }
-        Ok(part)
+        Ok((file, line, self.int("a column", most)? as u32))
     }
 
     fn labelled(&mut self, body: &mut Vec<Statement<'a>>) -> Parsed<()> {
@@ -541,12 +427,9 @@ impl<'a> Parser<'a> {
         let (name, at) = self.name("an instruction")?;
         if guard.is_none() && self.eat(':')? {
             body.push(match self.token {
-                Token::Dot(".branchtargets") => {
-                    self.advance()?;
-                    let targets = self.list(|p| p.name("a label"))?;
-                    self.expect(';')?;
-                    Statement::Targets(name, targets)
-                }
+                Token::Dot(".branchtargets") => Statement::Targets(name, self.names("a label")?),
+                Token::Dot(".calltargets") => Statement::Callees(name, self.names("a function")?),
+                Token::Dot(".callprototype") => self.prototype()?,
                 _ => Statement::Label(name, at),
             });
             return Ok(());
@@ -554,6 +437,14 @@ impl<'a> Parser<'a> {
         let inst = self.inst(start, guard, name)?;
         body.push(Statement::Inst(inst));
         Ok(())
+    }
+
+    /// The names behind a directive of a label, up to the semicolon.
+    fn names(&mut self, what: &str) -> Parsed<Vec<(&'a str, At)>> {
+        self.advance()?;
+        let names = self.list(|p| p.name(what))?;
+        self.expect(';')?;
+        Ok(names)
     }
 
     fn guard(&mut self) -> Parsed<Option<Guard<'a>>> {
@@ -570,33 +461,17 @@ impl<'a> Parser<'a> {
         while let Token::Dot(word) = self.token {
             mods.push((word, self.at));
             self.advance()?;
+            if word == ".const" && self.token == Token::Mark('[') {
+                self.bank()?;
+            }
         }
         let operands = match self.token {
-            _ if opcode == "call" => self.call(at)?,
             Token::Mark(';') => Vec::new(),
             _ => self.list(Self::operand)?,
         };
         let end = self.at;
         self.expect(';')?;
         Ok(Inst { at, end, guard, opcode, mods, operands })
-    }
-}
-
-impl<'a> Parser<'a> {
-    /// `name, (handle, value)`: what a call passes, each as an address.
-    fn call(&mut self, at: At) -> Parsed<Vec<Operand<'a>>> {
-        if self.token != Token::Name(SET_CONDITIONAL) {
-            return error(at, "unsupported in ptx-emu: call");
-        }
-        self.advance()?;
-        self.expect(',')?;
-        self.expect('(')?;
-        let passed = self.list(|p| {
-            let (name, at) = p.name("a parameter")?;
-            Ok(Operand { at, kind: OperandKind::Address(Some(name), 0) })
-        })?;
-        self.expect(')')?;
-        Ok(passed)
     }
 }
 

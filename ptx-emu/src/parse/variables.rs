@@ -11,6 +11,9 @@ impl<'a> Parser<'a> {
         let Token::Dot(word) = self.token else { return self.unexpected("a state space") };
         let Some(space) = space(word) else { return self.unexpected("a state space") };
         self.advance()?;
+        if self.token == Token::Mark('[') {
+            self.bank()?;
+        }
         let (ty, vector, align) = self.variable_type()?;
         let variables = self.list(|p| p.variable(space, ty, vector, align, external))?;
         self.expect(';')?;
@@ -74,31 +77,78 @@ impl<'a> Parser<'a> {
             self.expect(']')?;
         }
         let init = if self.eat('=')? { self.initialiser()? } else { Vec::new() };
+        if count.is_none() && !init.is_empty() {
+            count = Some(init.len() as u64 / u64::from(vector));
+        }
         Ok(Variable { space, ty, vector, name, at, align, count, array, external, init })
     }
 
-    /// A number, or numbers in braces nested one or two deep; the shape is not kept.
-    fn initialiser(&mut self) -> Parsed<Vec<Number>> {
+    /// `[2]` behind `.const`: a bank of constants, which all lie in one here.
+    pub(super) fn bank(&mut self) -> Parsed<()> {
+        self.advance()?;
+        self.int("a bank", 10)?;
+        self.expect(']')
+    }
+
+    /// A value, or values in braces nested one or two deep; the shape is not kept.
+    fn initialiser(&mut self) -> Parsed<Vec<Initial<'a>>> {
         let (mut depth, mut values) = (0, Vec::new());
         loop {
             match self.token {
                 Token::Mark('{') => depth += 1,
                 Token::Mark('}') if depth > 0 => depth -= 1,
                 Token::Mark(',') if depth > 0 => {}
-                Token::Number(_) | Token::Mark('-') => {
-                    values.push(self.number()?);
+                _ => {
+                    values.push(self.initial()?);
                     if depth == 0 {
                         return Ok(values);
                     }
                     continue;
                 }
-                Token::Name(_) => return error(self.at, "unsupported in ptx-emu: addresses in initialisers"),
-                _ => return self.unexpected("a value"),
             }
             self.advance()?;
             if depth == 0 {
                 return Ok(values);
             }
         }
+    }
+
+    /// A number, an address such as `a`, `a+8` or `generic(a)+8`, or one byte of it: `0xff00(a)`.
+    fn initial(&mut self) -> Parsed<Initial<'a>> {
+        match self.token {
+            Token::Name(_) => self.address_of(u64::MAX),
+            Token::Number(_) | Token::Mark('-') => self.number_or_byte(),
+            _ => self.unexpected("a value"),
+        }
+    }
+
+    fn number_or_byte(&mut self) -> Parsed<Initial<'a>> {
+        let at = self.at;
+        let number = self.number()?;
+        if !self.eat('(')? {
+            return Ok(Initial::Number(number));
+        }
+        let Number::Int(mask) = number else { return error(at, "a mask is an integer") };
+        let Ok(mask) = u64::try_from(mask) else { return error(at, "a mask is a positive integer") };
+        let address = self.address_of(mask)?;
+        self.expect(')')?;
+        Ok(address)
+    }
+
+    /// `name`, `generic(name)`, each with an offset or without.
+    fn address_of(&mut self, mask: u64) -> Parsed<Initial<'a>> {
+        let (mut name, mut at) = self.name("a variable or function")?;
+        let mut offset = 0;
+        if name == "generic" && self.eat('(')? {
+            (name, at) = self.name("a variable or function")?;
+            offset = self.added()?;
+            self.expect(')')?;
+        }
+        let offset = self.added()?.wrapping_add(offset);
+        Ok(Initial::Address { name, at, offset, mask })
+    }
+
+    fn added(&mut self) -> Parsed<i64> {
+        if matches!(self.token, Token::Mark('+' | '-')) { self.offset() } else { Ok(0) }
     }
 }

@@ -283,7 +283,8 @@ fn video() {
     ];
     for (inst, what) in wrong {
         let text = crate::machine::kernel(&format!(".reg .b32 %x; {inst}"));
-        let error = ptx_emu::Module::parse(&text).expect_err(inst).to_string();
+        let error =
+            ptx_emu::Module::parse(&text).and_then(ptx_emu::Module::complete).expect_err(inst).to_string();
         assert!(error.contains(what), "{inst}: {error}");
     }
 }
@@ -302,7 +303,10 @@ fn vectors_of_atomics() {
         mad.wide.u32 %at, %t, 4, %in; ld.global.b32 %x0, [%at];
         mad.wide.u32 %at, %t, 4, %out; st.global.b32 [%at], %x0;";
     // Each of eight threads adds one; the last line would overwrite %f0 before it is the second source.
-    let broken = ptx_emu::Module::parse(&crate::machine::kernel(body)).expect_err("overlap").to_string();
+    let broken = ptx_emu::Module::parse(&crate::machine::kernel(body))
+        .and_then(ptx_emu::Module::complete)
+        .expect_err("overlap")
+        .to_string();
     assert!(broken.contains("a later element of b"), "{broken}");
     let body = body.replace("{%f0, %f1, %f2, %f3}, [%in+16]", "{%f1, %f2, %f3, _}, [%in+16]");
     let input = [0u32, 0, 0, f(2.0) as u32, 0, f(1.0) as u32, 0, 0];

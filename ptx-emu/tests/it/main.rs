@@ -16,6 +16,7 @@ mod faults;
 mod float;
 mod forms;
 mod fragments;
+mod functions;
 mod fuzz;
 mod halves;
 mod integer;

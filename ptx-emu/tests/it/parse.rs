@@ -36,7 +36,9 @@ fn mistakes_in_a_kernel() {
             "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r0}, [%r1];",
             "unsupported in ptx-emu: tcgen05.ld.sync.aligned.32x32b.x1.b32",
         ),
-        ("call f, (%r0);", "unsupported in ptx-emu: call"),
+        ("discard.global.L2 [%d0], 128;", "unsupported in ptx-emu: discard.global.L2"),
+        ("mov.u32 %r0, %pm0;", "unsupported in ptx-emu: special register `%pm0`"),
+        ("call f, (%r0);", "`f` is not declared as a function"),
         ("popc.u32 %r0, %r1;", "`popc.u32` is not an instruction; there are popc.b32, popc.b64"),
         ("bra NOWHERE;", "there is no label `NOWHERE` in this scope"),
         ("{\nINNER:\n}\nbra INNER;", "there is no label `INNER` in this scope"),
@@ -97,17 +99,16 @@ fn mistakes_in_a_module() {
         (".version 7.0\n.target sm_90", "sm_90 needs .version 7.8 or later, the module says 7.0"),
         (".version 8.0\n.target sm_13", "`sm_13` is not a target that ptx-emu knows"),
         (".version 8.0\n.target sm_90\n.address_size 32", "address size 32 is not supported, only 64"),
+        (".version 8.0\n.target sm_90\n.func f() {}\n.func f() {}", "function `f` is defined twice"),
+        (".version 8.0\n.target sm_90\n.func f(.param .b64 a", "the end of the text where `)` was expected"),
         (
-            ".version 8.0\n.target sm_90\n.extern .func f(.param .b64 a);",
-            "unsupported in ptx-emu: .func (device functions); only cudaGraphSetConditional is known",
+            ".version 8.0\n.target sm_90\n.global .u64 g = nothing;",
+            "there is no variable or function `nothing`",
         ),
         (
-            ".version 8.0\n.target sm_90\n.extern .func cudaGraphSetConditional(.param .b64 a);",
-            "cudaGraphSetConditional takes a .b64 and a .b32",
-        ),
-        (
-            ".version 8.0\n.target sm_90\n.func f() {}",
-            "unsupported in ptx-emu: .func (device functions); inline it into the .entry",
+            ".version 8.0\n.target sm_90\n.extern .func cudaGraphSetConditional(.param .b64 a);\n\
+             .entry k() { .param .b64 a; call cudaGraphSetConditional, (a); }",
+            "`cudaGraphSetConditional` takes 8, 4 bytes, not 8 bytes",
         ),
         (".version 8.0\n.target sm_90\n.entry k() {}\n.entry k() {}", "kernel `k` is defined twice"),
         (

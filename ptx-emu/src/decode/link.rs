@@ -1,0 +1,143 @@
+//! A kernel and the functions that it may call become one code.
+//!
+//! Each is decoded by itself, with registers and local memory of its own. Shared memory is laid out for all of them
+//! first, because dynamic shared memory comes behind it.
+
+use std::collections::HashSet;
+
+use super::declare::SharedLayout;
+use super::{Common, Unit};
+use crate::code::{ABSENT, Code, Op};
+use crate::flow;
+use crate::module::Param;
+use crate::parse::Error;
+use crate::parse::ast;
+
+/// What one kernel becomes.
+pub(crate) struct Decoded {
+    pub(crate) code: Code,
+    /// What is wrong with it: if anything is, it cannot run.
+    pub(crate) errors: Vec<Error>,
+    pub(crate) params: Vec<Param>,
+    pub(crate) static_shared: u32,
+    pub(crate) registers: u32,
+    /// The functions that it may call and that can run, by number.
+    pub(crate) reached: Vec<u32>,
+}
+
+/// Decodes a kernel with the functions that it may call.
+pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> Decoded {
+    let (reached, names) = common.functions.reached(entry);
+    let function = |&(number, _): &(u32, bool)| common.functions.defined[number as usize];
+    let entries: Vec<&ast::Entry<'_>> = std::iter::once(entry).chain(reached.iter().map(function)).collect();
+    let mut errors = Vec::new();
+    let mut layout = SharedLayout::new(common.variables, &names, &mut errors);
+    let mut units: Vec<Unit<'_>> = entries.iter().map(|e| Unit::declared(common, e, &mut layout)).collect();
+    let dynamic = layout.finish();
+    errors.extend(layout.too_much(entry.at));
+    let mut sites = 0;
+    for (unit, entry) in units.iter_mut().zip(&entries) {
+        (unit.dynamic_shared, unit.code.sites) = (dynamic, sites);
+        unit.instructions(entry);
+        unit.errors.extend(entry.errors.iter().cloned());
+        sites = unit.code.sites;
+    }
+    for (unit, (number, by_address)) in units[1..].iter_mut().zip(&reached) {
+        unit.routine.address = common.functions.address_of(*number);
+        if *by_address {
+            unit.spare();
+        }
+    }
+    let params = units[0].params.drain(..).map(|(p, _)| p).collect();
+    let incomplete = units.iter().any(|u| u.incomplete);
+    errors.extend(units.iter_mut().flat_map(|u| u.errors.drain(..)));
+    let mut code = Code { shared: layout.regions, sites, ..Code::default() };
+    let whole: HashSet<u32> = units[1..]
+        .iter()
+        .zip(&reached)
+        .filter(|(unit, _)| unit.routine.refused.is_none())
+        .map(|(_, (number, _))| *number)
+        .collect();
+    let reached: Vec<u32> = reached.into_iter().map(|(number, _)| number).collect();
+    if errors.is_empty() && !incomplete {
+        code.routine_of = vec![ABSENT; common.functions.defined.len()];
+        (1..).zip(&reached).for_each(|(i, number)| code.routine_of[*number as usize] = i);
+        units.into_iter().for_each(|unit| unit.append(&mut code));
+    }
+    let registers = code.routines.first().map_or(0, |r| r.slots[0] + 2 * r.slots[1]);
+    let reached = reached.into_iter().filter(|number| whole.contains(number)).collect();
+    Decoded { code, errors, params, static_shared: layout.total as u32, registers, reached }
+}
+
+impl<'a> Unit<'a> {
+    /// A kernel or function whose names are declared.
+    fn declared(
+        common: &'a Common<'a>,
+        entry: &'a ast::Entry<'a>,
+        layout: &mut SharedLayout<'a>,
+    ) -> Unit<'a> {
+        let mut unit = Unit::new(common, entry);
+        if entry.function {
+            unit.routine.returns = unit.formals(&entry.returns);
+            unit.routine.params = unit.formals(&entry.params);
+            if unit.multiplies {
+                unit.fail(entry.at, "unsupported in ptx-emu: wgmma in a function");
+            }
+        } else {
+            unit.parameters(&entry.params);
+        }
+        unit.declare(entry, layout);
+        unit
+    }
+
+    /// Refuses calls of a function instead of all that could call it by its address.
+    fn spare(&mut self) {
+        if self.errors.iter().any(Error::is_ill_formed) || self.incomplete {
+            return;
+        }
+        self.routine.refused = self.errors.first().map(|e| e.what.clone());
+        if self.routine.refused.is_some() {
+            self.errors.clear();
+            self.code.ops.clear();
+            self.code.places.clear();
+            self.code.mentions.clear();
+            self.code.mention_ends.clear();
+            let end = ast::Entry { name: "", ..ast::Entry::default() };
+            self.end(&end);
+        }
+    }
+
+    /// Puts the code behind what is there.
+    fn append(mut self, code: &mut Code) {
+        self.watch();
+        flow::join(&mut self.code.ops);
+        let start = code.ops.len() as u32;
+        self.code.ops.iter_mut().for_each(|step| shift(&mut step.op, start));
+        self.routine.start = start;
+        self.routine.names.sort();
+        let mentioned = code.mentions.len() as u32;
+        self.code.mention_ends.resize(self.code.ops.len(), self.code.mentions.len() as u32);
+        code.mention_ends.extend(self.code.mention_ends.iter().map(|end| end + mentioned));
+        code.mentions.append(&mut self.code.mentions);
+        code.ops.append(&mut self.code.ops);
+        code.places.append(&mut self.code.places);
+        code.uses.append(&mut self.code.uses);
+        code.routines.push(self.routine);
+    }
+}
+
+/// Moves the places to which an instruction goes.
+fn shift(op: &mut Op, by: u32) {
+    let moved = |join: &mut u32| *join = if *join == flow::NEVER { flow::NEVER } else { *join + by };
+    match op {
+        Op::Branch { target, join } => {
+            *target += by;
+            moved(join);
+        }
+        Op::BranchIndexed { targets, join, .. } => {
+            targets.iter_mut().for_each(|target| *target += by);
+            moved(join);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,99 @@
+//! Forms of the PTX manual that rows and decoding functions may lack.
+//!
+//! A form that is not decoded and stands here is refused as one that ptx-emu lacks; any other is no instruction. The table
+//! is read from the syntax boxes of the manual; alternatives are in braces, in any order of suffixes.
+
+use std::collections::HashSet;
+use std::sync::OnceLock;
+
+use super::{expand, sorted};
+use crate::parse::At;
+
+const FORMS: &[&str] = &[
+    // Integer arithmetic, halves of registers, and SIMD video.
+    "add{,.sat}{.u16x2,.s16x2}",
+    "sub{,.sat}{.u16x2,.s16x2}",
+    "min{,.relu}{.u16x2,.s16x2}",
+    "max{,.relu}{.u16x2,.s16x2}",
+    "neg.s16x2",
+    "dp2a{.lo,.hi}{.u32,.s32}{.u32,.s32}",
+    "szext{.wrap,.clamp}{.u32,.s32}",
+    "fns.b32",
+    "clmad{.lo,.hi}.u64",
+    // Floating point.
+    "add{,.rn,.rz,.rm,.rp}{,.ftz}{,.sat}{.f32,.f32x2,.f64,.f16,.f16x2,.bf16,.bf16x2}",
+    "sub{,.rn,.rz,.rm,.rp}{,.ftz}{,.sat}{.f32,.f32x2,.f64,.f16,.f16x2,.bf16,.bf16x2}",
+    "mul{,.rn,.rz,.rm,.rp}{,.ftz}{,.sat}{.f32,.f32x2,.f64,.f16,.f16x2,.bf16,.bf16x2}",
+    "add{,.rn,.rz,.rm,.rp}{,.sat}.f32{.f16,.bf16}",
+    "sub{,.rn,.rz,.rm,.rp}{,.sat}.f32{.f16,.bf16}",
+    "fma{.rn,.rz,.rm,.rp}{,.sat}.f32{.f16,.bf16}",
+    "fma{.rn,.rz,.rm,.rp}{,.ftz}{,.sat}{.f32,.f32x2}",
+    "fma{.rn,.rz,.rm,.rp}.f64",
+    "fma.rn{,.ftz}{,.sat,.relu}{.f16,.f16x2}",
+    "fma.rn{,.relu}{.bf16,.bf16x2}",
+    "fma.rn.oob{,.relu}{.f16,.f16x2,.bf16,.bf16x2}",
+    "mad{.rn,.rz,.rm,.rp}{,.ftz}{,.sat}.f32",
+    "mad{.rn,.rz,.rm,.rp}.f64",
+    "div{.approx,.full,.rn,.rz,.rm,.rp}{,.ftz}.f32",
+    "div{.rn,.rz,.rm,.rp}.f64",
+    "rcp{.approx,.rn,.rz,.rm,.rp}{,.ftz}.f32",
+    "rcp{.rn,.rz,.rm,.rp,.approx.ftz}.f64",
+    "sqrt{.approx,.rn,.rz,.rm,.rp}{,.ftz}.f32",
+    "sqrt{.rn,.rz,.rm,.rp}.f64",
+    "rsqrt.approx{,.ftz}{.f32,.f64}",
+    "min{,.ftz}{,.NaN}{,.xorsign.abs}{.f32,.f16,.f16x2,.bf16,.bf16x2}",
+    "max{,.ftz}{,.NaN}{,.xorsign.abs}{.f32,.f16,.f16x2,.bf16,.bf16x2}",
+    "tanh.approx{.f32,.f16,.f16x2,.bf16,.bf16x2}",
+    "ex2.approx{,.ftz}{.f32,.f16,.f16x2,.bf16,.bf16x2}",
+    "lg2.approx{,.ftz}.f32",
+    "sin.approx{,.ftz}.f32",
+    "cos.approx{,.ftz}.f32",
+    "abs{,.ftz}{.f32,.f16,.f16x2,.bf16,.bf16x2}",
+    "neg{,.ftz}{.f32,.f16,.f16x2,.bf16,.bf16x2}",
+    "testp{.finite,.infinite,.number,.notanumber,.normal,.subnormal}{.f32,.f64}",
+    "copysign{.f32,.f64}",
+    // Conversions to and from eight, six and four bits.
+    "cvt.rn.satfinite{,.relu}{.e4m3x2,.e5m2x2,.e2m3x2,.e3m2x2,.e2m1x2}{.f32,.f16x2,.bf16x2}",
+    "cvt.rn{,.relu}{,.satfinite}.f16x2{.e4m3x2,.e5m2x2,.e2m3x2,.e3m2x2,.e2m1x2}",
+    "cvt{.rz,.rp}{,.satfinite}.ue8m0x2{.f32,.bf16x2}",
+    "cvt.rn.bf16x2.ue8m0x2",
+    "cvt.rs{,.relu}{,.satfinite}{.f16x2,.bf16x2}.f32",
+    "cvt.rs{,.relu}.satfinite{.e4m3x4,.e5m2x4,.e2m3x4,.e3m2x4,.e2m1x4}.f32",
+    "cvt{.rn,.rz,.rna}{,.satfinite}{,.relu}.tf32.f32",
+    "cvt{.rn,.rz}{,.relu}{,.satfinite}{.f16x2,.bf16x2}.f32",
+    "cvt.pack.sat{.u16,.s16}.s32",
+    "cvt.pack.sat{.u8,.s8,.u4,.s4,.u2,.s2}.s32.b32",
+    // Atomics on halves, vectors and 128 bits.
+    "atom{,.relaxed,.acquire,.release,.acq_rel}{,.cta,.cluster,.gpu,.sys}{,.global,.shared,.shared::cta,.shared::cluster}{.add,.min,.max}.noftz{.f16,.f16x2,.bf16,.bf16x2}",
+    "red{,.relaxed,.release}{,.cta,.cluster,.gpu,.sys}{,.global,.shared,.shared::cta,.shared::cluster}{.add,.min,.max}.noftz{.f16,.f16x2,.bf16,.bf16x2}",
+    "atom{,.relaxed,.acquire,.release,.acq_rel}{,.cta,.cluster,.gpu,.sys}{,.global}{.add,.min,.max}.noftz{.v2,.v4,.v8}{.f16,.f16x2,.bf16,.bf16x2}",
+    "red{,.relaxed,.release}{,.cta,.cluster,.gpu,.sys}{,.global}{.add,.min,.max}.noftz{.v2,.v4,.v8}{.f16,.f16x2,.bf16,.bf16x2}",
+    "atom{,.relaxed,.acquire,.release,.acq_rel}{,.cta,.cluster,.gpu,.sys}{,.global}.add{.v2,.v4}.f32",
+    "red{,.relaxed,.release}{,.cta,.cluster,.gpu,.sys}{,.global}.add{.v2,.v4}.f32",
+    "atom{,.relaxed,.acquire,.release,.acq_rel}{,.cta,.cluster,.gpu,.sys}{,.global,.shared,.shared::cta,.shared::cluster}{.exch,.cas}.b128",
+    "atom{,.relaxed,.acquire,.release,.acq_rel}{,.cta,.cluster,.gpu,.sys}{,.global,.shared,.shared::cta,.shared::cluster}{.add,.min,.max}.s64",
+    // Warps.
+    "redux.sync{.min,.max}{,.abs}{,.NaN}.f32",
+    // Moves.
+    "ld{,.weak,.relaxed.gpu,.acquire.gpu,.relaxed.sys,.acquire.sys}{,.global,.shared}.b128",
+    "st{,.weak,.relaxed.gpu,.release.gpu,.relaxed.sys,.release.sys}{,.global,.shared}.b128",
+    "mov.b128",
+    "prefetch{.global,}{.L2::evict_last,.L2::evict_normal}",
+    "createpolicy.range{,.global}{.L2::evict_last,.L2::evict_normal,.L2::evict_first,.L2::evict_unchanged}.b64",
+    "createpolicy.cvt.L2.b64",
+];
+
+/// Whether the manual has a form.
+pub(super) fn has(opcode: &str, suffixes: &[(&str, At)]) -> bool {
+    static KNOWN: OnceLock<HashSet<String>> = OnceLock::new();
+    let known =
+        KNOWN.get_or_init(|| FORMS.iter().flat_map(|form| expand(form)).map(|name| key(&name)).collect());
+    known.contains(&sorted(opcode, suffixes.iter().map(|(s, _)| s.trim_start_matches('.')).collect()))
+}
+
+/// The key of a full name.
+pub(super) fn key(name: &str) -> String {
+    let mut parts = name.split('.');
+    let opcode = parts.next().unwrap_or_default();
+    sorted(opcode, parts.collect())
+}

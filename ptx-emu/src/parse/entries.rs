@@ -1,0 +1,189 @@
+//! Kernels and device functions: their names, parameters and directives.
+
+use super::ast::*;
+use super::lexer::Token;
+use super::parser::{Mark, Parser};
+use super::{Parsed, error, unsupported};
+
+impl<'a> Parser<'a> {
+    /// A kernel, whose errors are its own from its name on.
+    pub(super) fn entry(&mut self) -> Parsed<Entry<'a>> {
+        self.advance()?;
+        let (name, at) = self.name("a kernel name")?;
+        let mut entry = Entry { name, at, defined: true, ..Entry::default() };
+        let outer = std::mem::take(&mut self.errors);
+        let mark = self.mark();
+        match self.head(&mut entry) {
+            Ok(()) => self.body(&mut entry.body),
+            Err(e) => {
+                self.fail(e);
+                self.skip_head(mark, &mut entry.body);
+            }
+        }
+        entry.errors = std::mem::replace(&mut self.errors, outer);
+        Ok(entry)
+    }
+
+    /// `.alias name, function;`
+    pub(super) fn alias(&mut self, module: &mut Module<'a>) -> Parsed<()> {
+        self.advance()?;
+        let (name, _) = self.name("a function")?;
+        self.expect(',')?;
+        let (other, _) = self.name("a function")?;
+        module.aliases.push((name, other));
+        self.expect(';')
+    }
+
+    /// A function, declared or defined, whose errors are its own from its body on.
+    pub(super) fn function(&mut self) -> Parsed<Entry<'a>> {
+        self.advance()?;
+        self.attributes()?;
+        let returns = self.formals()?;
+        let (name, at) = self.name("a function name")?;
+        let params = self.formals()?;
+        let mut function = Entry { name, at, function: true, params, returns, ..Entry::default() };
+        self.function_directives()?;
+        if self.eat(';')? {
+            return Ok(function);
+        }
+        self.opens()?;
+        let outer = std::mem::take(&mut self.errors);
+        function.defined = true;
+        self.body(&mut function.body);
+        function.errors = std::mem::replace(&mut self.errors, outer);
+        Ok(function)
+    }
+
+    /// `name : .callprototype (..) _ (..);`, which only says what a call passes.
+    pub(super) fn prototype(&mut self) -> Parsed<Statement<'a>> {
+        self.advance()?;
+        self.formals()?;
+        self.name("`_`")?;
+        self.formals()?;
+        self.function_directives()?;
+        self.expect(';')?;
+        Ok(Statement::Prototype)
+    }
+
+    /// Parameters of a function in parentheses, if there are any.
+    fn formals(&mut self) -> Parsed<Vec<Variable<'a>>> {
+        if !self.eat('(')? || self.eat(')')? {
+            return Ok(Vec::new());
+        }
+        let formals = self.list(Self::formal)?;
+        self.expect(')')?;
+        Ok(formals)
+    }
+
+    fn formal(&mut self) -> Parsed<Variable<'a>> {
+        let space = if self.eat_dot(".reg")? { StateSpace::Reg } else { StateSpace::Param };
+        if space == StateSpace::Param && !self.eat_dot(".param")? {
+            return self.unexpected("`.param` or `.reg`");
+        }
+        let (ty, vector, align) = self.variable_type()?;
+        self.variable(space, ty, vector, align, false)
+    }
+
+    /// `.attribute(..)`, which changes nothing here.
+    fn attributes(&mut self) -> Parsed<()> {
+        while self.eat_dot(".attribute")? {
+            self.expect('(')?;
+            while !matches!(self.token, Token::Mark(')') | Token::End) {
+                self.advance()?;
+            }
+            self.expect(')')?;
+        }
+        Ok(())
+    }
+
+    /// What stands between a function's parameters and its body: promises for the compiler.
+    fn function_directives(&mut self) -> Parsed<()> {
+        while let Token::Dot(word) = self.token {
+            let at = self.at;
+            match word {
+                ".pragma" => self.pragma()?,
+                ".noreturn" | ".unique" => self.advance()?,
+                ".abi_preserve" | ".abi_preserve_control" | ".maxnreg" => {
+                    self.advance()?;
+                    self.int("a number of registers", 1 << 20)?;
+                }
+                _ => return unsupported(at, format!("directive `{word}` of a function")),
+            }
+        }
+        Ok(())
+    }
+
+    fn opens(&mut self) -> Parsed<()> {
+        if self.token != Token::Mark('{') {
+            return self.unexpected("`{`");
+        }
+        self.advance()
+    }
+
+    /// Parameters and directives of a kernel, and the brace that opens its body.
+    fn head(&mut self, entry: &mut Entry<'a>) -> Parsed<()> {
+        if self.eat('(')? && !self.eat(')')? {
+            entry.params = self.list(Self::parameter)?;
+            self.expect(')')?;
+        }
+        self.performance(entry)?;
+        self.opens()
+    }
+
+    /// Reads the body behind a head with errors; what the head mentions may be declared in it.
+    fn skip_head(&mut self, mark: Mark<'a>, body: &mut Body<'a>) {
+        self.lexer = mark.0;
+        (self.token, self.at) = (mark.1, mark.2);
+        while !matches!(self.token, Token::End | Token::Mark('{' | ';')) {
+            if let Token::Name(name) = self.token {
+                body.broken.push(name);
+            }
+            self.step();
+        }
+        let opens = self.token == Token::Mark('{');
+        self.step();
+        if opens {
+            self.body(body);
+        }
+    }
+
+    fn parameter(&mut self) -> Parsed<Variable<'a>> {
+        if !self.eat_dot(".param")? {
+            return self.unexpected("`.param`");
+        }
+        let (ty, vector, align) = self.variable_type()?;
+        self.variable(StateSpace::Param, ty, vector, align, false)
+    }
+
+    fn performance(&mut self, entry: &mut Entry<'a>) -> Parsed<()> {
+        while let Token::Dot(word) = self.token {
+            let at = self.at;
+            if word == ".pragma" {
+                self.pragma()?;
+                continue;
+            }
+            self.advance()?;
+            match word {
+                ".reqntid" => entry.reqntid = Some(self.extent()?),
+                ".maxntid" => entry.maxntid = Some(self.extent()?),
+                ".reqnctapercluster" => entry.cluster = Some(self.extent()?),
+                ".minnctapersm" => entry.minnctapersm = Some(self.int("a count", 1 << 20)? as u32),
+                ".explicitcluster" => {}
+                ".maxnctapersm" | ".maxnreg" => _ = self.int("a count", 1 << 20)?,
+                _ => return unsupported(at, format!("directive `{word}` of a kernel")),
+            }
+        }
+        Ok(())
+    }
+
+    fn extent(&mut self) -> Parsed<[u32; 3]> {
+        let at = self.at;
+        let sizes = self.list(|p| p.int("a number of threads", 1024))?;
+        match *sizes {
+            [x] => Ok([x as u32, 1, 1]),
+            [x, y] => Ok([x as u32, y as u32, 1]),
+            [x, y, z] => Ok([x as u32, y as u32, z as u32]),
+            _ => error(at, "more than three dimensions"),
+        }
+    }
+}
