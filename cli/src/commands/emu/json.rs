@@ -1,7 +1,7 @@
 //! Findings as JSON.
 
 use ptx_emu::check::{Check, Finding, Place, Problem, Report};
-use ptx_emu::{Fault, SourcePlace};
+use ptx_emu::{Fault, RustPlace, SourcePlace};
 use serde_json::{Value, json};
 
 use super::{command_line, words};
@@ -63,7 +63,14 @@ fn of_place(place: &Place) -> Value {
 }
 
 fn source(place: &SourcePlace) -> Value {
-    let source = place.rust.as_ref();
-    let source = source.map(|s| json!({ "file": s.file, "line": s.line, "column": s.column }));
-    json!({ "line": place.line, "column": place.column, "text": place.text, "source": source })
+    let of = |s: &RustPlace| json!({ "file": s.file, "line": s.line, "column": s.column });
+    let source = place.rust.as_ref().map(of);
+    let inlined_at: Vec<Value> = place.callers.iter().map(of).collect();
+    json!({
+        "line": place.line,
+        "column": place.column,
+        "text": place.text,
+        "source": source,
+        "inlined_at": inlined_at,
+    })
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use ptx_emu::check::{Buffer, Check, Finding, Place, Problem, Report};
-use ptx_emu::{Fault, SourcePlace};
+use ptx_emu::{Fault, RustPlace, SourcePlace};
 
 use super::bind::role;
 use super::command_line;
@@ -35,6 +35,9 @@ pub(crate) fn finding(check: &Check<'_>, number: usize, finding: &Finding, sched
     text
 }
 
+/// Calls of a finding that are shown, the latest first.
+const MOST_CALLS: usize = 8;
+
 /// A line under a finding.
 fn line(text: &mut String, head: &str, rest: &str) {
     let _ = write!(text, "\n  {head:<7} {}", rest.replace('\n', "\n          "));
@@ -46,6 +49,9 @@ fn fault_lines(text: &mut String, check: &Check<'_>, fault: &Fault) {
     line(text, "kernel", &format!("{}, block ({bx},{by},{bz}), thread ({tx},{ty},{tz})", fault.kernel));
     if let Some(at) = &fault.place {
         line(text, "at", &place(at));
+    }
+    for call in fault.calls.iter().take(MOST_CALLS) {
+        line(text, "called", &place(call));
     }
     if let Some(other) = &fault.other {
         line(text, "and", &format!("{} {} at {}", other.who, other.did, place(&other.place)));
@@ -64,13 +70,13 @@ fn mismatch(text: &mut String, place: &Place) {
     line(text, "memory", &format!("{buffer}, {wrong} of {count} elements are wrong"));
 }
 
-/// The place in the source, if it is known, and in the PTX.
+/// The place in the source, if it is known, where that was inlined, innermost call first, and the place in the PTX.
 pub(crate) fn place(place: &SourcePlace) -> String {
     let ptx = format!("PTX line {}: {}", place.line, place.text);
-    match &place.rust {
-        Some(source) => format!("{}:{}:{}, {ptx}", source.file, source.line, source.column),
-        None => ptx,
-    }
+    let source = |s: &RustPlace| format!("{}:{}:{}", s.file, s.line, s.column);
+    let Some(inner) = &place.rust else { return ptx };
+    let callers = place.callers.iter().map(|caller| format!(" inlined at {}", source(caller)));
+    format!("{}{}, {ptx}", source(inner), callers.collect::<String>())
 }
 
 /// The buffer of a fault and its element, or where else the address lies.
