@@ -95,6 +95,13 @@ const MAX_SPLITS: u32 = 64;
 /// Logits of one block of the first half of argmax.
 const ARGMAX_SHARE: u32 = 2048;
 
+/// Revolutions a position of each pair of a head, for each kind of rotation that the layers have.
+fn frequencies(outline: &Outline, ctx: u32) -> Vec<f32> {
+    let factors = outline.rope_factors.as_ref().map(|factors| factors.of(ctx));
+    let ropes = outline.config.ropes().into_iter();
+    ropes.flat_map(|rope| rope.revolutions(factors)).flat_map(revolutions).collect()
+}
+
 impl Buffers {
     /// `overlap`: whether the kernels of sampling may start before those before them have ended.
     pub(crate) fn new(
@@ -111,9 +118,7 @@ impl Buffers {
                 .map(|i| Ok(Buffer::uninit(context, cache_len(c, ctx))?.labelled(&format!("{name}.{i}"))))
                 .collect()
         };
-        let factors = outline.rope_factors.as_ref().map(|factors| factors.of(ctx));
-        let freq = c.ropes().into_iter().flat_map(|rope| rope.revolutions(factors));
-        let freq: Vec<f32> = freq.flat_map(revolutions).collect();
+        let freq = frequencies(outline, ctx);
         let argmax_blocks = c.vocab.div_ceil(ARGMAX_SHARE) as usize;
         // An empty buffer has no address; a token that is in no vocabulary never stops anything.
         let stop = if outline.stop.is_empty() { &[u32::MAX][..] } else { &outline.stop };

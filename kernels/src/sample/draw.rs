@@ -213,6 +213,7 @@ impl<'a, 'k> Draw<'a, 'k> {
         let (items, selection) = (Items::all(k, z, a.of.vocab), Selection::new(k));
         let total = k.shared("total", 1);
         k.when(row.params.needs_masses(), || {
+            k.note("the mass of all tokens");
             block::sum_to(k, mass_of_chunk(k, a, row, blocks, 0), total);
         });
         Draw { k, a, row, most, items, blocks, selection, total, word }
@@ -250,6 +251,7 @@ impl<'a, 'k> Draw<'a, 'k> {
     /// The same among any number of tokens.
     fn select(&mut self, listed: U32<'k>) -> U32<'k> {
         let k = self.k;
+        k.note("any number of tokens");
         let zero = k.val(0u64);
         let all = Kept { order: zero, typical: zero, mean: k.val(0.0), most: self.most };
         let (mut order, mut typical) = (k.var(0u64), k.var(0u64));
@@ -257,6 +259,7 @@ impl<'a, 'k> Draw<'a, 'k> {
         k.when(self.row.params.is_unordered(), || number.set(self.find_chunk())).otherwise(|| {
             self.widen(listed);
             let kept = self.filter(all);
+            k.note("the mass of what is kept");
             order.set(kept.order);
             typical.set(kept.typical);
             mean.set(kept.mean);
@@ -324,6 +327,7 @@ impl<'a, 'k> Draw<'a, 'k> {
     fn widen(&mut self, listed: U32<'k>) {
         let (k, params) = (self.k, &self.row.params);
         k.when(listed.gt(0) & params.top_k.eq(0), || {
+            k.note("whether those listed have the share of top-p");
             let mass = self.items.sum(|item, sum| *sum += self.plain_mass(item));
             let enough = mass.gt(weight::border(self.total.ld(), params.top_p));
             k.when(!enough, || {
@@ -387,6 +391,7 @@ impl<'a, 'k> Draw<'a, 'k> {
         let k = self.k;
         let mut most = k.var(self.most);
         k.when(self.row.params.typical_p.gt(0), || {
+            k.note("the largest that is kept");
             let mut own = k.var(f32::NEG_INFINITY);
             self.items.each(|item| {
                 k.when(kept.has(item), || own.max_with(item.z));

@@ -362,14 +362,7 @@ impl Worker<'_, '_> {
                 let constant = |a: u64| self.grid.table.find(a).is_some_and(|a| a.constant);
                 return Ok(is_space(&mut w.regs, mask, *d, *a, *space, constant));
             }
-            Op::Clock { d, part } => {
-                let now = self.stats.warp_instructions + w.executed;
-                match part {
-                    ClockPart::Whole => w.regs.set(*d, mask, &[now; 32]),
-                    ClockPart::Low => w.regs.set(*d, mask, &[now as u32; 32]),
-                    ClockPart::High => w.regs.set(*d, mask, &[(now >> 32) as u32; 32]),
-                }
-            }
+            Op::Clock { d, part } => self.clock(w, mask, *d, *part),
             Op::Trap => {
                 let mut fault = self.fault(w, mask, Class::Trap, "trap was executed");
                 fault.instead = "the kernel itself says that something is wrong";
@@ -381,6 +374,16 @@ impl Worker<'_, '_> {
             },
         }
         Ok(Ok(()))
+    }
+
+    /// Instructions that were executed so far.
+    fn clock(&self, w: &mut Warp, mask: u32, d: u32, part: ClockPart) {
+        let now = self.stats.warp_instructions + w.executed;
+        match part {
+            ClockPart::Whole => w.regs.set(d, mask, &[now; 32]),
+            ClockPart::Low => w.regs.set(d, mask, &[now as u32; 32]),
+            ClockPart::High => w.regs.set(d, mask, &[(now >> 32) as u32; 32]),
+        }
     }
 
     /// What runs beside the threads, what blocks of a cluster share, and the stack.

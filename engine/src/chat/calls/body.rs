@@ -2,7 +2,9 @@
 
 use serde_json::{Deserializer, Map, Value};
 
-use super::{ToolCall, Tools, elements};
+use super::call::ToolCall;
+use super::elements;
+use super::tools::Tools;
 
 /// Objects, or lists of them.
 pub(super) fn json(text: &str, _tools: &Tools) -> Option<Vec<ToolCall>> {

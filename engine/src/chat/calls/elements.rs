@@ -6,7 +6,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{ToolCall, Tools};
+use super::call::ToolCall;
+use super::tools::Tools;
 
 /// Functions one after another.
 pub(super) fn functions(text: &str, tools: &Tools) -> Option<Vec<ToolCall>> {

@@ -3,7 +3,9 @@
 //! What may be the beginning of an opening mark is held back. What stands between marks and is no call is text after
 //! all, marks and all. Calls that a model only thinks of, between `<think>` and `</think>`, are none.
 
-use super::{Place, Syntax, ToolCall, Tools};
+use super::call::ToolCall;
+use super::syntax::{Place, Syntax};
+use super::tools::Tools;
 
 /// A part of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,11 +41,7 @@ const THINK: [&str; 2] = ["<think>", "</think>"];
 
 impl<'a> CallStream<'a> {
     /// For a reply to a conversation that was rendered as `prompt`, which may have begun the thought.
-    pub(in crate::chat) fn new(
-        syntaxes: &'a [&'static Syntax],
-        tools: &'a Tools,
-        prompt: &str,
-    ) -> CallStream<'a> {
+    pub(crate) fn new(syntaxes: &'a [&'static Syntax], tools: &'a Tools, prompt: &str) -> CallStream<'a> {
         let state = if prompt.trim_end().ends_with(THINK[0]) { State::Thought } else { State::Text };
         CallStream { syntaxes, tools, state, held: String::new(), at_start: true }
     }
