@@ -234,11 +234,16 @@ fn float(item: Item, bits: u64) -> f32 {
     }
 }
 
+/// Products of a step: `wmma` on `.tf32` adds four at once, then the other four, as an H200 does; `mma` all eight.
+fn step(p: &Product) -> usize {
+    if p.a.item == Item::Tf32 && p.shape.columns == 16 { 4 } else { STEP }
+}
+
 fn float_sum(p: &Product, factors: &[(u64, u64)], c: u64) -> u64 {
     // 8-bit floats are halves, also where these have a larger least exponent.
     let least = if matches!(p.a.item, Item::Bf16 | Item::Tf32) { -126 } else { -14 };
     let mut sum = float(p.c.item, c);
-    for step in factors.chunks(STEP) {
+    for step in factors.chunks(step(p)) {
         let left = Factors::new(step.iter().map(|(a, _)| float(p.a.item, *a)), least);
         let right = Factors::new(step.iter().map(|(_, b)| float(p.b.item, *b)), least);
         sum = add_products(sum, &left, &right, WIDE);
