@@ -108,9 +108,14 @@
 //!   the others are 0, and so are both in other launches.
 //! - Suffixes may stand in any order, as in ptxas; only types keep theirs.
 //! - `mma` and `wgmma` on integers are exact. On floats one step adds all its products and the sum at once, and cuts them
-//!   as an H200 was seen to: to a multiple of 2^-25 of the largest, and the result to 24 bits. Not tried on a device: sums
-//!   of halves, which are rounded to nearest from that result; 8-bit floats of `mma`, which are multiplied as halves, 16
-//!   products a step; doubles, which are added one product after another, each with one rounding.
+//!   as an H200 was seen to: to a multiple of 2^-25 of the largest, and the result to 24 bits. Sums
+//!   of halves are rounded once. 8-bit floats of `mma` are multiplied as halves, 16 products a step, and then added to `c`
+//!   with one rounding; with sums of halves, last bits differ from an H200's (9936 of 16384 words that were compared).
+//!   `wmma` on `.tf32` adds four products a step. Doubles are added one product after another, each with one rounding.
+//! - As an H200 was seen to: `.sat` of video instructions sees 34 bits and does not clamp an unsigned result of 32 bits
+//!   above; `vmad` takes whole registers and `c` as signed, and a negative sum as too large where both types are unsigned;
+//!   `mul.ftz` of halves and directed `div.ftz` and `rcp.ftz` flush what is tiny before it is rounded. `fns` with an offset
+//!   of -2^31 finds nothing here, where an H200 gave another result.
 //! - The fragments of `wmma` are those of `mma`, several side by side where a matrix is larger. The manual leaves it open.
 //! - `brkpt` is a `trap`: there is no debugger. Counters of `pmevent` do not exist.
 //! - The blocks of a cluster run together, with one set of clocks: an order of `.cta` scope holds for all of them. A block

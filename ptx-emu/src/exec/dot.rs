@@ -54,19 +54,23 @@ fn exponent(value: f32, least: i32) -> i16 {
 pub(crate) struct Kept {
     fraction: i32,
     result: i32,
+    /// Whether the last bit of the result is set where something was cut off: for one more rounding.
+    odd: bool,
 }
 
 /// Of products of 16-bit and 19-bit elements.
-pub(crate) const WIDE: Kept = Kept { fraction: 25, result: 24 };
+pub(crate) const WIDE: Kept = Kept { fraction: 25, result: 24, odd: false };
+/// Of 16-bit elements, for a result that is rounded to a half.
+pub(crate) const HALVES: Kept = Kept { odd: true, ..WIDE };
 /// Of products of 8-bit floats.
-pub(crate) const NARROW: Kept = Kept { fraction: 13, result: 14 };
+pub(crate) const NARROW: Kept = Kept { fraction: 13, result: 14, odd: false };
 
 /// One step: the sum and the products of these factors.
 ///
 /// A product of singles is exact in `f64`, and so is its product with a power of two. What is left of it as an integer is
 /// what the cut leaves, below `2^(fraction + 2)`.
 pub(crate) fn add_products(sum: f32, a: &Factors, b: &Factors, kept: Kept) -> f32 {
-    let Kept { fraction, result } = kept;
+    let fraction = kept.fraction;
     if a.special || b.special || !sum.is_finite() {
         return add_special(sum, a, b);
     }
@@ -91,15 +95,17 @@ pub(crate) fn add_products(sum: f32, a: &Factors, b: &Factors, kept: Kept) -> f3
         }
     }
     let total = total.into_iter().sum::<f64>() + f64::from((f64::from(sum) * scale) as i32);
-    single(total as i64, largest - fraction, result)
+    single(total as i64, largest - fraction, kept)
 }
 
 /// `n * 2^e` as a single of so many bits, toward zero.
-fn single(n: i64, e: i32, bits: i32) -> f32 {
-    let spare = 64 - n.unsigned_abs().leading_zeros() as i32 - bits;
+fn single(n: i64, e: i32, kept: Kept) -> f32 {
+    let spare = 64 - n.unsigned_abs().leading_zeros() as i32 - kept.result;
     // Below the least exponent, a single has fewer bits.
     let spare = spare.max(-149 - e);
     let magnitude = if spare > 0 { n.unsigned_abs() >> spare.min(63) } else { n.unsigned_abs() };
+    let cut = spare > 0 && magnitude << spare.min(63) != n.unsigned_abs();
+    let magnitude = magnitude | u64::from(kept.odd && cut);
     let value = magnitude as f64 * power_of_two(e + spare.max(0));
     // Toward zero from what no single holds, too.
     let value = if value > f64::from(f32::MAX) { f32::INFINITY } else { value as f32 };
@@ -161,7 +167,8 @@ mod tests {
     }
 
     /// The definition at the top of this file, in integers of 128 bits.
-    fn defined(sum: f32, products: &[(f32, f32)], Kept { fraction, result }: Kept) -> f32 {
+    fn defined(sum: f32, products: &[(f32, f32)], kept: Kept) -> f32 {
+        let fraction = kept.fraction;
         let parts = |x: f32| {
             let (bits, sign) = (x.to_bits(), if x < 0.0 { -1 } else { 1 });
             let (exponent, m) = ((bits >> 23 & 0xff) as i32, i128::from(bits & 0x7f_ffff));
@@ -184,7 +191,20 @@ mod tests {
             m.signum() * (m.abs() >> bits)
         };
         let total: i128 = addends.iter().filter(|(m, _)| *m != 0).map(cut).sum();
-        single(total as i64, largest - fraction, result)
+        single(total as i64, largest - fraction, kept)
+    }
+
+    /// A half is rounded from all that is left of the sum: just above a tie, it goes up.
+    #[test]
+    fn halves_are_rounded_once() {
+        let sum = |kept| add_products(1.0 + f32::powi(2.0, -11), &tiny(), &tiny(), kept);
+        assert_eq!(sum(WIDE).to_bits(), (1.0 + f32::powi(2.0, -11)).to_bits());
+        assert_eq!(sum(HALVES).to_bits(), (1.0 + f32::powi(2.0, -11)).to_bits() + 1);
+    }
+
+    /// Its square is 2^-24.
+    fn tiny() -> Factors {
+        Factors::new(std::iter::once(f32::powi(2.0, -12)), -14)
     }
 
     #[test]

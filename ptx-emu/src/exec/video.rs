@@ -23,9 +23,21 @@ fn clamped(value: i128, bits: u32, signed: bool) -> i128 {
     }
 }
 
-/// The result of one operation.
+/// `.sat` as on an H200: it sees 34 bits of the result, and does not clamp an unsigned one of 32 bits above.
+fn saturated(value: i128, bits: u32, signed: bool) -> i128 {
+    let value = value << (128 - 34) >> (128 - 34);
+    if bits == 32 && !signed { value.max(0) } else { clamped(value, bits, signed) }
+}
+
+/// The scaled sum of `vmad.sat`; an unsigned one that is negative counts as too large, as on an H200.
+fn saturated_product(value: i128, signed: bool) -> i128 {
+    if !signed && value < 0 { u32::MAX.into() } else { clamped(value, 32, signed) }
+}
+
+/// The result of one operation. `vmad` takes whole registers as signed, whatever their types, as an H200 does.
 fn result(v: &Video, both: u64, [to, a, b]: [VideoElement; 3]) -> i128 {
-    let of = |e: VideoElement, signed: bool| extended(both >> e.place, e.bits, signed);
+    let late = matches!(v.second, Second::Product { .. });
+    let of = |e: VideoElement, signed| extended(both >> e.place, e.bits, signed || late && e.bits == 32);
     let (a, b) = (of(a, v.signed[1]), of(b, v.signed[2]));
     let b = match v.wrap {
         Some(true) => b & 31,
@@ -33,8 +45,7 @@ fn result(v: &Video, both: u64, [to, a, b]: [VideoElement; 3]) -> i128 {
         None => b,
     };
     let result = (v.f)(a, b);
-    let late = matches!(v.second, Second::Product { .. });
-    if v.saturate && !late { clamped(result, to.bits, v.signed[0]) } else { result }
+    if v.saturate && !late { saturated(result, to.bits, v.signed[0]) } else { result }
 }
 
 fn lane(v: &Video, a: u32, b: u32, c: u32) -> u32 {
@@ -55,9 +66,9 @@ fn lane(v: &Video, a: u32, b: u32, c: u32) -> u32 {
         Second::Max => whole(first(&mut results) as u32).max(whole(c)) as u32,
         Second::Product { plus_one, shift } => {
             let signed = v.signed[1] || v.signed[2];
-            let sum = first(&mut results) + extended(c.into(), 32, signed) + i128::from(plus_one);
+            let sum = first(&mut results) + extended(c.into(), 32, true) + i128::from(plus_one);
             let scaled = sum >> shift;
-            (if v.saturate { clamped(scaled, 32, signed) } else { scaled }) as u32
+            (if v.saturate { saturated_product(scaled, signed) } else { scaled }) as u32
         }
     }
 }

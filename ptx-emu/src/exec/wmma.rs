@@ -1,13 +1,13 @@
 //! `wmma`, and `mma` of forms that are seldom: matrices as bits, by row and column.
 //!
-//! Floats are added as [tensor cores](super::dot) do, in steps of 16 products or fewer, 8-bit ones as halves; what a sum of
-//! halves is rounded to, it is rounded to once, at the end. Doubles are added one after another, each product with one
+//! Floats are added as [tensor cores](super::dot) do, in steps of 16 products or fewer, 8-bit ones as halves. A sum of halves is
+//! rounded once, at the end. Doubles are added one after another, each product with one
 //! rounding. The manual leaves order and rounding open.
 
 use half::{bf16, f16};
 
 use super::block::{Checked, Worker};
-use super::dot::{Factors, WIDE, add_products};
+use super::dot::{Factors, HALVES, WIDE, add_products};
 use super::lanes;
 use super::warp::Warp;
 use crate::Class;
@@ -15,7 +15,7 @@ use crate::code::{
     Address, Fragment, Item, MemoryOrder, Product, RegisterOperand, Role, Scope, Shape, Transfer, WarpMatrix,
     Width,
 };
-use crate::isa::number::{Half, Round, narrow16, small_float};
+use crate::isa::number::{Half, Round, canon, narrow16, small_float};
 
 /// Products that are added at once, at most.
 const STEP: usize = 16;
@@ -234,15 +234,25 @@ fn float(item: Item, bits: u64) -> f32 {
     }
 }
 
+/// Products of a step: `wmma` on `.tf32` adds four at once, then the other four, as an H200 does; `mma` all eight.
+fn step(p: &Product) -> usize {
+    if p.a.item == Item::Tf32 && p.shape.columns == 16 { 4 } else { STEP }
+}
+
 fn float_sum(p: &Product, factors: &[(u64, u64)], c: u64) -> u64 {
     // 8-bit floats are halves, also where these have a larger least exponent.
     let least = if matches!(p.a.item, Item::Bf16 | Item::Tf32) { -126 } else { -14 };
-    let mut sum = float(p.c.item, c);
-    for step in factors.chunks(STEP) {
+    let eight = matches!(p.a.item, Item::E4m3 | Item::E5m2);
+    let kept = if p.d.item == Item::F16 && !eight { HALVES } else { WIDE };
+    // An H200 adds the products of 8-bit floats first, and their sum to `c` as `add.f32` does.
+    let (c, late) = (float(p.c.item, c), eight && p.d.item != Item::F16);
+    let mut sum = if late { 0.0 } else { c };
+    for step in factors.chunks(step(p)) {
         let left = Factors::new(step.iter().map(|(a, _)| float(p.a.item, *a)), least);
         let right = Factors::new(step.iter().map(|(_, b)| float(p.b.item, *b)), least);
-        sum = add_products(sum, &left, &right, WIDE);
+        sum = add_products(sum, &left, &right, kept);
     }
+    let sum = if late { canon(sum + c) } else { sum };
     match p.d.item {
         Item::F16 => narrow16(sum.into(), Round::Nearest).into(),
         _ => sum.to_bits().into(),

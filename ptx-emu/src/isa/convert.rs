@@ -292,8 +292,17 @@ impl Conversion {
         }
     }
 
-    /// Float to integer always saturates; NaN gives 0.
+    /// What a NaN becomes: the first bit alone if the source is a double or the result has 64 bits, else 0.
+    fn not_a_number(&self) -> i128 {
+        let wide = self.from == Type::F64 || self.to.bits() == 64;
+        if wide { 1 << (self.to.bits() - 1) } else { 0 }
+    }
+
+    /// Float to integer always saturates.
     fn float_to_integer(&self, value: f64) -> i128 {
+        if value.is_nan() {
+            return self.not_a_number();
+        }
         let round = match self.mode {
             Some(Mode::Integer(round) | Mode::Float(round)) => round,
             None => Round::Zero,

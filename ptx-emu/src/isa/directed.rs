@@ -93,8 +93,11 @@ pub(crate) const PAIRS: &[[Row; 8]] = pairs! {
     "fma" |a, b, c; round| fma32_round(a, b, c, round);
 };
 
+/// A quotient that is tiny before it is rounded becomes zero, as on an H200.
 fn div(a: f32, b: f32, round: Round) -> f32 {
-    ftz(div32(ftz(a), ftz(b), round))
+    let (a, b) = (ftz(a), ftz(b));
+    let cut = div32(a, b, Zero);
+    if cut.abs() < f32::MIN_POSITIVE { ftz(cut) } else { div32(a, b, round) }
 }
 
 fn root(a: f32, round: Round) -> f32 {

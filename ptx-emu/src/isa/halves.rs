@@ -21,6 +21,12 @@ pub(super) fn mul<H: Half>(a: H, b: H) -> H {
     H::round(f64::from(a.wide()) * f64::from(b.wide()))
 }
 
+/// `.ftz`: a product that is tiny before it is rounded becomes zero, as on an H200.
+pub(super) fn mul_ftz(a: f16, b: f16) -> f16 {
+    let exact = f64::from(ftz16(a).wide()) * f64::from(ftz16(b).wide());
+    f16::round(if exact.abs() < 1.0 / 16384.0 { 0f64.copysign(exact) } else { exact })
+}
+
 pub(super) fn fma<H: Half>(a: H, b: H, c: H) -> H {
     H::round(sum_to_odd(f64::from(a.wide()) * f64::from(b.wide()), c.wide().into()))
 }
@@ -63,20 +69,23 @@ fn function<H: Half>(x: H, f: impl Fn(f64) -> f64) -> H {
     H::round(f(x.wide().into()))
 }
 
+/// The NaN of both formats of halves.
+const NAN: u16 = 0x7fff;
+
 pub(super) fn flip(x: f16) -> f16 {
-    f16::from_bits(x.to_bits() ^ 0x8000)
+    f16::from_bits(if x.is_nan() { NAN } else { x.to_bits() ^ 0x8000 })
 }
 
 fn flip_bf(x: bf16) -> bf16 {
-    bf16::from_bits(x.to_bits() ^ 0x8000)
+    bf16::from_bits(if x.is_nan() { NAN } else { x.to_bits() ^ 0x8000 })
 }
 
 pub(super) fn magnitude(x: f16) -> f16 {
-    f16::from_bits(x.to_bits() & 0x7fff)
+    f16::from_bits(if x.is_nan() { NAN } else { x.to_bits() & 0x7fff })
 }
 
 fn magnitude_bf(x: bf16) -> bf16 {
-    bf16::from_bits(x.to_bits() & 0x7fff)
+    bf16::from_bits(if x.is_nan() { NAN } else { x.to_bits() & 0x7fff })
 }
 
 fn one<H, D>(a: Two<H>, f: impl Fn(H) -> D) -> Two<D> {
@@ -105,9 +114,9 @@ pub(crate) const ROWS: &[Row] = rows! {
     "sub{,.rn}.bf16" => |a: bf16, b: bf16| -> bf16 { sub(a, b) }
     "sub{,.rn}.bf16x2" => |a: Two<bf16>, b: Two<bf16>| -> Two<bf16> { two(a, b, sub) }
     "mul{,.rn}.f16" => |a: f16, b: f16| -> f16 { mul(a, b) }
-    "mul{,.rn}.ftz.f16" => |a: f16, b: f16| -> f16 { ftz16(mul(ftz16(a), ftz16(b))) }
+    "mul{,.rn}.ftz.f16" => |a: f16, b: f16| -> f16 { mul_ftz(a, b) }
     "mul{,.rn}.f16x2" => |a: Two<f16>, b: Two<f16>| -> Two<f16> { two(a, b, mul) }
-    "mul{,.rn}.ftz.f16x2" => |a: Two<f16>, b: Two<f16>| -> Two<f16> { two(a, b, |a, b| ftz16(mul(ftz16(a), ftz16(b)))) }
+    "mul{,.rn}.ftz.f16x2" => |a: Two<f16>, b: Two<f16>| -> Two<f16> { two(a, b, mul_ftz) }
     "mul{,.rn}.bf16" => |a: bf16, b: bf16| -> bf16 { mul(a, b) }
     "mul{,.rn}.bf16x2" => |a: Two<bf16>, b: Two<bf16>| -> Two<bf16> { two(a, b, mul) }
     "fma.rn.f16" => |a: f16, b: f16, c: f16| -> f16 { fma(a, b, c) }

@@ -34,7 +34,7 @@ pub(crate) const F16: &[[Row; 2]] = both! { f16 ".f16" ".f16x2";
     "sub{,.rn}.sat" |a, b| sat(sub(a, b));
     "sub{,.rn}.ftz.sat" |a, b| sat(ftz16(sub(ftz16(a), ftz16(b))));
     "mul{,.rn}.sat" |a, b| sat(mul(a, b));
-    "mul{,.rn}.ftz.sat" |a, b| sat(ftz16(mul(ftz16(a), ftz16(b))));
+    "mul{,.rn}.ftz.sat" |a, b| sat(mul_ftz(a, b));
     "fma.rn.sat" |a, b, c| sat(fma(a, b, c));
     "fma.rn.ftz.sat" |a, b, c| sat(ftz16(fma(ftz16(a), ftz16(b), ftz16(c))));
     "fma.rn.ftz.relu" |a, b, c| relu(ftz16(fma(ftz16(a), ftz16(b), ftz16(c))));

@@ -166,8 +166,7 @@ fn bits(ty: &str, f: u64, w: u64, i: usize) -> Verdict {
         let (f, w) = (f >> at & u64::MAX >> (64 - width), w >> at & u64::MAX >> (64 - width));
         f == w || nan(f) && nan(w)
     };
-    let places = if ty.ends_with("x2") { 2 } else { 1 };
-    match width > 0 && (0..places).all(|p| same(16 * p)) {
+    match width > 0 && (0..64 / width).all(|p| same(width * p)) {
         true => Verdict::NanBits,
         false => Verdict::Differs(format!("result {i} is {f:#x}, emulated {w:#x}")),
     }
