@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::{error, fs};
 
 use ptx_emu::{
-    Fault, Kernel, KernelError, Launch, LaunchSite, Memory, Module, Order, ParseErrors, Schedule,
+    Fault, Kernel, KernelError, Launch, LaunchSite, Memory, Module, Order, ParseErrors, Print, Schedule,
     SourcePlace, TensorMap, Trace, run_at,
 };
 use serde_json::{Value, json};
@@ -84,6 +84,8 @@ fn launch(
     let site = LaunchSite {
         cooperative: job["cooperative"] == true,
         cluster: job["cluster"].is_array().then(|| triple(&job["cluster"])).transpose()?,
+        // Standard output is for the answer.
+        print: Some(Print(&|text| eprint!("{text}"))),
         ..LaunchSite::default()
     };
     let trace = if schedule["trace"] == true { Trace::On } else { Trace::Off };
