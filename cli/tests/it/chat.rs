@@ -292,9 +292,13 @@ fn a_person_talks_at_a_terminal() {
         ("(interrupted)", "SIZE40"),
         ("> ", "\u{1b}[A again\r"),
         ("(limit of -n)", "/nothing\r"),
-        ("there is no command /nothing", "half a line\u{3}"),
-        ("Ctrl-D or /exit leaves", &save),
-        ("4 messages", "\u{4}"),
+        ("there is no command /nothing", ""),
+        // Only at the prompt are these keys and no signal, nor the end of the input.
+        ("> ", "half a line\u{3}"),
+        ("Ctrl-D or /exit leaves", ""),
+        ("> ", &save),
+        ("4 messages", ""),
+        ("> ", "\u{4}"),
     ];
     let arguments = ["--history", history.to_str().expect("UTF-8"), "-n", "16", "--ctx", "64"];
     let (code, shown, restored) = at_a_terminal(&arguments, &steps);
