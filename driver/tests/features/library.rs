@@ -56,11 +56,11 @@ fn what_is_wrong_with_a_library_is_said() {
     let newer = PTX.replace(".version 7.0", ".version 9.9");
     assert_eq!(
         text(Library::load(driver, &newer)),
-        "module: the PTX is of version 9.9, which drivers know from CUDA 13.9 on; this driver serves CUDA 13.0. Use a \
-        newer driver or a lower .version [.version 9.9, .target sm_70; a library, driver for CUDA 13.0]"
+        "module: the PTX is of version 9.9, which drivers know from CUDA 13.9 on; this driver serves CUDA 13.5. Use a \
+        newer driver or a lower .version [.version 9.9, .target sm_70; a library, driver for CUDA 13.5]"
     );
     let wrong = text(Library::load(driver, &PTX.replace("st.global.u32", "st.global.x32")));
-    assert!(wrong.contains("x32") && wrong.contains("a library, driver for CUDA 13.0"), "{wrong}");
+    assert!(wrong.contains("x32") && wrong.contains("a library, driver for CUDA 13.5"), "{wrong}");
     assert!(wrong.contains("\n  line 11: st.global.x32 [%a], %v;"), "{wrong}");
     assert_eq!(wrong.matches("Ptx assembly aborted").count(), 1, "{wrong}");
     let library = Library::load(driver, PTX).unwrap();
