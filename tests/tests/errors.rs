@@ -52,6 +52,7 @@ fn ptx_gen_samples() -> Vec<(&'static str, Box<dyn Error>)> {
 fn ptx_emu_samples() -> Vec<(&'static str, Box<dyn Error>)> {
     let errors = Module::parse("no PTX").unwrap_err();
     vec![
+        ("ptx-emu::CheckError", ptx_emu::check::CheckError::Count { given: 1, wanted: 2 }.into()),
         ("ptx-emu::Fault", fault().into()),
         ("ptx-emu::KernelError", ptx_emu::KernelError::NotFound { name: "k".into(), known: vec![] }.into()),
         ("ptx-emu::MemoryError", Memory::new(16).alloc(32).unwrap_err().into()),
