@@ -11,6 +11,7 @@
 
 #![allow(unsafe_code)]
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::str::FromStr;
 
@@ -47,16 +48,13 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match call.run() {
-        Ok(device) => {
-            println!("{} ended on {device}", call.kernel);
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            println!("{} failed: {error}", call.kernel);
-            ExitCode::FAILURE
-        }
-    }
+    let (told, code) = match call.run() {
+        Ok(device) => (format!("{} ended on {device}", call.kernel), ExitCode::SUCCESS),
+        Err(error) => (format!("{} failed: {error}", call.kernel), ExitCode::FAILURE),
+    };
+    // Whoever has closed the output still gets the exit code.
+    let _ = writeln!(std::io::stdout(), "{told}");
+    code
 }
 
 impl Call {
