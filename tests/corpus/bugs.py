@@ -55,6 +55,7 @@ def case_of(bug):
         return [x, InOut(np.zeros(n + 64, np.int32), None) if "zero" in bug.options else Fresh(n), np.int32(n)]
 
     launch = {name: int(bug.options[name]) for name in ("shared", "cluster", "fuel") if name in bug.options}
+    launch["cooperative"] = "cooperative" in bug.options
     return Case(bug.name, make, bug.grid, bug.block, **{"fuel": 1 << 20, **launch})
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 TOOLS = ["memcheck", "racecheck", "synccheck", "initcheck", "none"]
 # The tool of a source's mistakes, which goes first together with memcheck.
-CLASS = {"shared": "racecheck", "global": "racecheck", "copies": "racecheck", "hopper": "racecheck"}
-CLASS |= {"uninitialised": "initcheck", "warps": "synccheck"}
+CLASS = dict.fromkeys(["shared", "global", "copies", "hopper", "scopes", "lanes"], "racecheck")
+CLASS |= dict.fromkeys(["warps", "phases", "grids"], "synccheck") | {"uninitialised": "initcheck"}
 # What compute-sanitizer exits with if it found something.
 FOUND = 33
 # What the launch is tried with until a finding names a line: machine code or PTX, and the sanitizer's options.
@@ -32,7 +32,9 @@ PLACE = re.compile(r"([\w.]+\.cu):(\d+)")
 BESIDE = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "LEAK SUMMARY", "Program hit", "Target application")
 BESIDE += ("Error: process didn't", "Saved host", "Host Frame")
 # What is kept of a tool's output, in characters.
-KEPT = 8000
+KEPT = 4000
+# Seconds of a launch that another tool has seen hang.
+AGAIN = 8
 
 
 def installed(name, environment):
@@ -79,6 +81,7 @@ class Round:
         self.ptxas = installed("ptxas", "PTXAS")
         self.plan = json.loads((self.folder / "plan.json").read_text())
         self.form, self.options = "ptx", []
+        self.hung = set()
 
     def assemble(self, entry):
         """Machine code with lines beside an entry's PTX, or what stopped it."""
@@ -106,7 +109,9 @@ class Round:
         if left < 1:
             return row | {"outcome": "not run"}
         form, options = form or self.form, self.options if options is None else options
-        code, text, seconds = output_of(self.command(entry, tool, form, options), min(self.limit, left))
+        limit = AGAIN if entry["ptx"] in self.hung else self.limit
+        code, text, seconds = output_of(self.command(entry, tool, form, options), min(limit, left))
+        self.hung |= {entry["ptx"]} if code is None else set()
         row |= {"exit": code, "seconds": round(seconds, 2), "form": self.file(entry, form).suffix[1:]}
         kept = "\n".join(line for line in text.splitlines() if "Host Frame" not in line)
         return row | read(text, code, entry) | {"text": kept[:KEPT]}
