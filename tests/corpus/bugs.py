@@ -1,6 +1,7 @@
 """Runs the mistakes in `bugs/`, each with its corrected twin. `README.md` says how to call it."""
 
 import argparse
+import hashlib
 import json
 import re
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import corpus
+import outcomes
 from cases import Case, InOut
 
 SCHEDULES = [{**s, "trace": True} for s in corpus.SCHEDULES]
@@ -24,7 +26,7 @@ LAUNCH = ["shared", "cluster"]
 
 @dataclass
 class Bug:
-    """A kernel with a mistake, its launch, and the lines one of which a finding must name."""
+    """A kernel with a mistake, its launch, the lines one of which a finding must name, and a hash of its text."""
 
     source: object
     name: str
@@ -32,6 +34,7 @@ class Bug:
     block: int
     options: dict
     lines: list
+    digest: str
 
 
 def bugs_of(source):
@@ -41,9 +44,11 @@ def bugs_of(source):
     for head, after in zip(heads, [*[h.start() for h in heads[1:]], len(text)]):
         options = dict((o.split() + ["1"])[:2] for o in head[4].split(", ") if o)
         first = text.count("\n", 0, head.start()) + 1
-        body = text[head.start() : after].split("\n")
+        whole = text[head.start() : after]
+        # What stands before the first mistake, such as functions, belongs to each.
+        digest, body = hashlib.sha256((text[: heads[0].start()] + whole.strip()).encode()).hexdigest()[:8], whole.split("\n")
         lines = [first + i for i, line in enumerate(body) if line.rstrip().endswith("//!")]
-        yield Bug(source, head[1], int(head[2]), int(head[3]), options, lines)
+        yield Bug(source, head[1], int(head[2]), int(head[3]), options, lines, digest)
 
 
 def case_of(bug):
@@ -133,7 +138,7 @@ def packed(bug, planted, folder):
     launch = [str(word) for word in launch] + ["--cooperative"] * ("cooperative" in bug.options)
     args = [f"in:x_{n}.bin", f"{'zero' if 'zero' in bug.options else 'uninit'}:{y.initial.nbytes}", f"i32:{n}"]
     hangs = {"fuel": True} if "fuel" in bug.options else {}
-    place = {"bug": bug.name, "source": bug.source.name, "planted": planted, "lines": bug.lines}
+    place = {"bug": bug.name, "source": bug.source.name, "planted": planted, "lines": bug.lines, "digest": bug.digest}
     return place | {"ptx": name, "launch": launch, "args": args} | hangs
 
 
@@ -145,12 +150,21 @@ traced, with the mistake and, as its twin, without. *Named*: a finding names a l
 {count} mistakes: {named} named at their line, {elsewhere} found at another, {missed} not found. Of the twins, {flagged} are
 flagged, and {unrun} do not load.
 
-| source | mistake | named | finding | lines | marked | twin |
-|---|---|---|---|---|---|---|
+The last three columns are of compute-sanitizer, whose conditions [docs/checker.md](../../docs/checker.md#who-finds-what) gives. *Tools*:
+which name a marked line (*yes*) or find something at another (*elsewhere*); empty if none. *Alone*: how the launch without a tool ends.
+*Tools, twin*: which flag the twin; *an earlier text*: the mistake or its twin was changed after the card had run it.
+
+| source | mistake | named | finding | lines | marked | twin | tools | alone | tools, twin |
+|---|---|---|---|---|---|---|---|---|---|
 """
 
 
-def table(rows):
+def of_twin(row):
+    """What the emulator says of the twin."""
+    return "not run" if row[3].startswith("not run") else "flagged" if row[3] else "clean"
+
+
+def table(rows, card):
     counts = {kind: sum(r[0] == kind for _, r in rows) for kind in ("yes", "elsewhere", "no")}
     head = HEAD.format(
         schedules=len(SCHEDULES),
@@ -158,22 +172,38 @@ def table(rows):
         named=counts["yes"],
         elsewhere=counts["elsewhere"],
         missed=counts["no"],
-        flagged=sum(bool(r[3]) and not r[3].startswith("not run") for _, r in rows),
-        unrun=sum(r[3].startswith("not run") for _, r in rows),
+        flagged=sum(of_twin(r) == "flagged" for _, r in rows),
+        unrun=sum(of_twin(r) == "not run" for _, r in rows),
     )
     return head + "".join(
         f"| bugs/{b.source.name} | {b.name} | {r[0]} | {corpus.shortened(r[1])} | {r[2]} | {str(b.lines)[1:-1]} | "
-        f"{corpus.shortened(r[3]) or 'clean'} |\n"
+        f"{corpus.shortened(r[3]) or 'clean'} | {' | '.join(card.cells(b))} |\n"
         for b, r in rows
     )
+
+
+def write(rows):
+    """Writes BUGS.md and the part of docs/checker.md."""
+    card = outcomes.Outcomes(outcomes.KEPT.read_text())
+    (corpus.HERE / "BUGS.md").write_text(table(rows, card))
+    part = outcomes.page([(bug, row[0] == "yes", of_twin(row)) for bug, row in rows], card)
+    outcomes.PAGE.write_text(outcomes.replaced(outcomes.PAGE.read_text(), part))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="stems of sources; all without")
-    parser.add_argument("--table", action="store_true", help="write BUGS.md")
+    parser.add_argument("--table", action="store_true", help="write BUGS.md and the table of docs/checker.md")
+    parser.add_argument("--card", metavar="JSON", type=Path, help="keep what sanitizer.py wrote, and run nothing")
+    parser.add_argument("--commit", help="of what --card was packed from")
     parser.add_argument("--pack", metavar="FOLDER", type=Path, help="write them for sanitizer.py and run nothing")
     args = parser.parse_args()
+    if bool(args.card) != bool(args.commit):
+        parser.error("--card and --commit go together")
+    if args.card:
+        return outcomes.KEPT.write_text(outcomes.condensed(json.loads(args.card.read_text()), args.commit))
+    if args.table and args.names:
+        parser.error("--table is of all sources")
     sources = [s for s in sorted((corpus.HERE / "bugs").glob("*.cu")) if not args.names or s.stem in args.names]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda job: compiled(*job), [(s, planted) for s in sources for planted in (True, False)]))
@@ -184,7 +214,7 @@ def main():
     for bug, row in rows:
         print(f"{bug.source.stem:14} {bug.name:34} {row[0]:10} {row[1][:70]:50} {row[2]:16} want {bug.lines} twin: {row[3][:60] or 'clean'}")
     if args.table:
-        (corpus.HERE / "BUGS.md").write_text(table(rows))
+        write(rows)
 
 
 if __name__ == "__main__":

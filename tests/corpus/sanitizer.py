@@ -71,6 +71,14 @@ def output_of(command, limit):
     return code, text, time.monotonic() - start
 
 
+def card():
+    """The GPU, its driver and the date, for the record."""
+    smi = installed("nvidia-smi", "NVIDIA_SMI")
+    _, text, _ = output_of([smi, "--query-gpu=name,driver_version", "--format=csv,noheader"], 60) if smi else (0, "", 0)
+    name, _, driver = (text.splitlines() or ["unknown, unknown"])[0].partition(", ")
+    return {"card": name, "driver": driver, "date": time.strftime("%Y-%m-%d")}
+
+
 class Round:
     """Where things are, and how a launch is made."""
 
@@ -104,7 +112,7 @@ class Round:
 
     def run(self, entry, tool, form=None, options=None):
         """What a tool says of a launch."""
-        row = {k: entry[k] for k in ("bug", "source", "planted", "lines")} | {"tool": tool}
+        row = {k: entry[k] for k in ("bug", "source", "planted", "lines", "digest")} | {"tool": tool}
         left = self.deadline - time.monotonic()
         if left < 1:
             return row | {"outcome": "not run"}
@@ -205,6 +213,7 @@ def main():
         rows = list(pool.map(lambda job: work.run(*job), todo))
     seconds = time.monotonic() - start
     meta = {"sanitizer": version.strip(), "way": way, "jobs": args.jobs, "seconds": round(seconds, 1), "errors": errors}
+    meta |= card() | {"limits": f"{args.limit:g} s; {AGAIN} s if a tool has seen it hang before"}
     Path(args.out).write_text(json.dumps({"meta": meta, "rows": rows}, indent=0))
     print(table(rows) + summary(rows) + f"{len(rows)} launches in {seconds:.0f} s, {way}")
 

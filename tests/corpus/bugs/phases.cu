@@ -130,7 +130,7 @@ KERNEL(warp_waits_for_the_block) {
 KERNEL(barrier_on_both_sides_of_an_if) {
     __shared__ int s[64];
     s[threadIdx.x] = x[threadIdx.x];
-    if (threadIdx.x BUG(% 2, < 32)) {
+    if (BUG(threadIdx.x % 2, blockIdx.x % 2)) {
         __syncthreads();  //!
         y[threadIdx.x] = s[63 - threadIdx.x];
     } else {
