@@ -3,6 +3,7 @@
 mod adapter;
 mod adapter_files;
 mod batch;
+mod batch_grammar;
 mod changes;
 mod chat;
 mod config;
