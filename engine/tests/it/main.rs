@@ -31,6 +31,7 @@ mod sentencepiece;
 mod sizes;
 mod speculative;
 mod stop;
+mod strings;
 mod synth;
 mod templates;
 mod tokenizer;
