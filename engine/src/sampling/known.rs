@@ -172,7 +172,8 @@ mod tests {
         let names = unread(told.as_object().unwrap()).into_iter().map(|(name, _)| name);
         let mut wanted: Vec<_> = told.as_object().unwrap().keys().cloned().collect();
         let mut names: Vec<_> = names.collect();
-        (names.sort_unstable(), wanted.sort_unstable());
+        names.sort_unstable();
+        wanted.sort_unstable();
         assert_eq!(names, wanted);
         assert_eq!(
             unread(json!({ "num_beams": 4 }).as_object().unwrap()),

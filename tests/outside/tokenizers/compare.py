@@ -75,6 +75,16 @@ def merges_of(ranks):
     return out
 
 
+def committed(name, model):
+    """The trained model with the tokens of the one in the repository: the text that it was trained on has changed since."""
+    tables = json.loads((HERE / "../../data/sentencepiece.json").read_text("utf-8"))["models"][name]["tables"]
+    proto = small.pb.ModelProto()
+    proto.ParseFromString(model)
+    for piece, *row in zip(proto.pieces, tables["tokens"], tables["scores"], tables["types"], strict=True):
+        piece.piece, piece.score, piece.type = row
+    return proto.SerializeToString()
+
+
 def alphabet():
     """GPT-2's characters of bytes."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -148,7 +158,7 @@ def vocabularies(args, texts):
             yield from of_llama_cpp(args, path, texts)
     data = pathlib.Path(mistral_common.__file__).parent / "data"
     models = sorted(p for p in data.iterdir() if ".model" in p.name)
-    trained = {f"own {name}": small.train(options) for name, options in small.MODELS.items()}
+    trained = {f"own {name}": committed(name, small.train(options)) for name, options in small.MODELS.items()}
     for name, model in [(p.name, p.read_bytes()) for p in models] + list(trained.items()):
         path = args.work / f"{name}.gguf"
         of_sentencepiece(path, model)
