@@ -122,9 +122,9 @@ impl GrammarCompiler {
 }
 
 impl Grammar {
-    /// The beginning of a text. Others are not touched.
+    /// The beginning of a text. Others are not touched; what one has found out of the words of the grammar, others know.
     pub fn matcher(&self) -> Matcher {
-        Matcher::new(self.start.deep_clone(), self.vocab)
+        Matcher::new(self.start.clone(), self.vocab)
     }
 
     /// What of it is not followed to the letter, a sentence each: only where it says itself that this may be so.
