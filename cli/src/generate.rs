@@ -11,6 +11,7 @@ use crate::grammar::GrammarArgs;
 use crate::options::{Launch, Place, decoder};
 use crate::sampling::{self, SamplingArgs};
 use crate::speculative::{SpeculativeArgs, Writer, for_draft};
+use crate::terminal::say;
 
 #[derive(clap::Args)]
 pub(crate) struct GenerateArgs {
@@ -74,13 +75,15 @@ impl GenerateArgs {
 
     /// How tokens are chosen.
     pub(crate) fn sampling(&self, model: &Model, unsaid: Unsaid) -> Result<Sampling, Failure> {
-        let said = |base| model.generation_config().map(|config| config.over(base));
+        let config = model.generation_config()?;
+        config.warning().iter().for_each(|warning| say(format!("warning: {warning}")));
+        let said = |base| config.over(base);
         let sampling = match unsaid {
-            Unsaid::Greedy => self.sampling.greedy_or(said(Sampling::default())?)?,
+            Unsaid::Greedy => self.sampling.greedy_or(said(Sampling::default()))?,
             Unsaid::Sampled => {
                 let seed =
                     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as u64);
-                self.sampling.over(said(Sampling { seed, ..Sampling::default() })?)?
+                self.sampling.over(said(Sampling { seed, ..Sampling::default() }))?
             }
         };
         sampling.check(model.outline.config.vocab)?;

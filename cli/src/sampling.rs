@@ -10,22 +10,22 @@ use crate::failure::Failure;
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingArgs {
     /// Temperature: 0, the most likely token each time, or 0.01 to 100
-    #[arg(long, visible_alias = "temp", value_name = "T")]
+    #[arg(long, visible_alias = "temp", value_name = "T", allow_negative_numbers = true)]
     temperature: Option<f64>,
     /// Keep the K most likely tokens; 0 keeps all
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", allow_negative_numbers = true)]
     top_k: Option<u32>,
     /// Keep the fewest most likely tokens that have this share of the probability
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     top_p: Option<f64>,
     /// Keep tokens at least this probable, relative to the most likely one
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     min_p: Option<f64>,
     /// Keep the tokens nearest to the mean surprise that have this share of the probability
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     typical_p: Option<f64>,
     /// Divide the logits of the latest tokens by this
-    #[arg(long, value_name = "FACTOR")]
+    #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
     repeat_penalty: Option<f64>,
     /// Subtract this from the logits of the latest tokens
     #[arg(long, value_name = "LOGIT", allow_negative_numbers = true)]
@@ -34,17 +34,22 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "LOGIT", allow_negative_numbers = true)]
     frequency_penalty: Option<f64>,
     /// Latest tokens that are penalized, those of the prompt among them [default: 64]
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true)]
     penalty_window: Option<u32>,
     /// Add this to the logit of a token; may be given several times
     #[arg(long, value_name = "ID=LOGIT", value_parser = bias)]
     logit_bias: Vec<(u32, f32)>,
     /// The same seed gives the same text
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = seed)]
     seed: Option<u64>,
     /// Say on stderr how probable each token was, and which N tokens were the most probable: up to 32
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     logprobs: Option<u32>,
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("it can be 0 to {}; without one, chat takes another each time", u64::MAX))
 }
 
 fn bias(text: &str) -> Result<(u32, f32), String> {
@@ -122,7 +127,7 @@ pub(crate) fn line(token: u32, probabilities: &LogProbabilities) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use warpwright_engine::{Sampling, TokenChoice};
+    use warpwright_engine::{GenerationConfig, Sampling, TokenChoice};
 
     use super::{SamplingArgs, choice};
     use crate::failure::Failure;
@@ -133,9 +138,13 @@ mod tests {
         sampling: SamplingArgs,
     }
 
-    fn sampling(options: &str) -> Result<Sampling, Failure> {
+    fn args(options: &str) -> SamplingArgs {
         let words = ["x"].into_iter().chain(options.split_whitespace());
-        Line::try_parse_from(words).expect("the options exist").sampling.greedy_or(Sampling::default())
+        Line::try_parse_from(words).expect("the options exist").sampling
+    }
+
+    fn sampling(options: &str) -> Result<Sampling, Failure> {
+        args(options).greedy_or(Sampling::default())
     }
 
     #[test]
@@ -152,6 +161,40 @@ mod tests {
         };
         assert_eq!(drawn, wanted);
         assert_eq!(choice(&drawn), TokenChoice::Sampled { logprobs: 0 });
+    }
+
+    /// Each key of `generation_config.json`, with the option that overrides it.
+    #[test]
+    fn options_are_over_what_the_model_says() {
+        let says = GenerationConfig {
+            temperature: Some(0.25),
+            top_k: Some(3),
+            top_p: Some(0.5),
+            min_p: Some(0.125),
+            typical_p: Some(0.75),
+            repetition_penalty: Some(1.25),
+            ..GenerationConfig::default()
+        };
+        let said = says.over(Sampling::default());
+        let cases = [
+            ("--temp 0.5", Sampling { temperature: 0.5, ..said.clone() }),
+            ("--temperature 2", Sampling { temperature: 2.0, ..said.clone() }),
+            ("--top-k 0", Sampling { top_k: 0, ..said.clone() }),
+            ("--top-p 1", Sampling { top_p: 1.0, ..said.clone() }),
+            ("--min-p 0", Sampling { min_p: 0.0, ..said.clone() }),
+            ("--typical-p 1", Sampling { typical_p: 1.0, ..said.clone() }),
+            ("--repeat-penalty 1", Sampling { repeat_penalty: 1.0, ..said.clone() }),
+            ("", said.clone()),
+        ];
+        for (options, wanted) in cases {
+            assert_eq!(args(options).over(said.clone()).unwrap(), wanted, "{options}");
+        }
+        // What the model says of drawing counts in `run` where a temperature is given, and only there.
+        assert_eq!(args("--temp 0.25").greedy_or(said.clone()).unwrap(), said);
+        assert_eq!(choice(&args("").greedy_or(said).unwrap()), TokenChoice::Greedy);
+        let greedy = GenerationConfig { do_sample: Some(false), ..says }.over(Sampling::default());
+        assert_eq!(args("").over(greedy.clone()).unwrap().temperature, 0.0);
+        assert_eq!(args("--temp 0.5").over(greedy).unwrap().temperature, 0.5);
     }
 
     #[test]

@@ -148,7 +148,14 @@ impl Template {
         messages: impl IntoIterator<Item = &'m Message>,
     ) -> Result<String, Failure> {
         let rendered = self.template.render(&self.conversation(messages), Then::Reply);
-        rendered.map(|rendered| rendered.text).map_err(|error| self.fault(&error))
+        let text = rendered.map_err(|error| self.fault(&error))?.text;
+        match text.is_empty() {
+            true => Err(Failure::Input(format!(
+                "{}: the chat template makes no text of the conversation; {INSTEAD}",
+                self.path.display()
+            ))),
+            false => Ok(text),
+        }
     }
 
     fn fault(&self, error: &warpwright_engine::Error) -> Failure {

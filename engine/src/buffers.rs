@@ -164,7 +164,8 @@ impl Buffers {
     /// Samples a token by its logits, of those that are allowed, and steps the state.
     pub(crate) fn choose(&self, queue: &mut impl Queue) -> Result<(), warpwright_driver::Error> {
         if let (Some(allowed), Some(sampler)) = (&self.allowed, &self.sampler) {
-            allowed.run(queue, self.row(), sampler.rows(self.row()))?;
+            allowed.copy(queue, 0)?;
+            allowed.forbid(queue, self.row(), sampler.rows(self.row()))?;
         }
         self.sample(queue).map(drop)
     }
@@ -233,7 +234,7 @@ fn allowed(
     overlap: bool,
 ) -> Result<Option<Allowed>, Error> {
     let TokenChoice::Within { .. } = choice else { return Ok(None) };
-    Ok(Some(Allowed::new(context, vocab, overlap)?))
+    Ok(Some(Allowed::new(context, vocab, 1, overlap)?))
 }
 
 fn splits(ctx: u32) -> u32 {

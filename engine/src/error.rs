@@ -145,6 +145,8 @@ pub enum Error {
     BatchMemory { needs: Needs, positions: u32, room: u64, free: u64, total: u64 },
     #[error("the sampling option {name} is {value}; it can be {least} to {most}")]
     Sampling { name: &'static str, value: f64, least: f64, most: f64 },
+    #[error("the temperature is {value}; it can be 0, the most likely token each time, or {least} to {most}")]
+    Temperature { value: f64, least: f64, most: f64 },
     #[error("the logit bias of token {token}: the vocabulary ends before {vocab}")]
     BiasToken { token: u32, vocab: u32 },
     #[error("token {token} has two logit biases; give one")]
@@ -159,10 +161,8 @@ pub enum Error {
         "the grammar is for a vocabulary of {grammar} tokens, the model has {model}; compile it with the model's own"
     )]
     OtherVocabulary { grammar: u32, model: u32 },
-    #[error("this decoder follows no grammar; to let it follow one, make it with TokenChoice::Within")]
+    #[error("no grammar can be followed here; make the decoder or the batch with TokenChoice::Within")]
     NotWithin,
-    #[error("a batch follows no grammar; TokenChoice::Within is for a decoder of one sequence")]
-    WithinBatch,
     #[error("the kernels record no timestamps; choose a tuning that profiles")]
     NoTimes,
     #[error(

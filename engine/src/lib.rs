@@ -44,7 +44,7 @@ mod text;
 mod weights;
 
 pub use adapter::Adapter;
-pub use batch::{Batch, BatchOptions, SequenceId};
+pub use batch::{Batch, BatchOptions, SequenceId, Within};
 pub use chunked::list::{PassNode, TimedNode};
 pub use decode::cached::Cached;
 pub use decode::decoder::Decoder;

@@ -26,6 +26,20 @@ pub(crate) fn write(folder: &Path) {
     write_of(folder, &data.join("rustdoc-7m-F16.gguf"));
 }
 
+/// Lets texts begin with BOS, as those of the GGUF file do: the published folder has no step that puts it there.
+pub(crate) fn begin_with_bos(folder: &Path) {
+    let path = folder.join("tokenizer.json");
+    let mut file: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let bos = "<|endoftext|>";
+    file["post_processor"] = serde_json::json!({
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": bos, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {bos: {"id": bos, "ids": [0], "tokens": [bos]}},
+    });
+    fs::write(&path, file.to_string()).unwrap();
+}
+
 /// The same of other weights of the model, in this GGUF file.
 pub(crate) fn write_of(folder: &Path, gguf: &Path) {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data");

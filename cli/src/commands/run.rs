@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     template: TemplateArgs,
     /// Tokens to make at most
-    #[arg(short, value_name = "TOKENS", default_value_t = 64)]
+    #[arg(short, value_name = "TOKENS", default_value_t = 64, allow_negative_numbers = true)]
     n: u32,
     /// What to print of each token
     #[arg(long, value_enum, default_value_t = Print::Text)]

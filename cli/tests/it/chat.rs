@@ -211,19 +211,20 @@ fn tools_are_called_and_answer() {
     let said: Value = serde_json::from_slice(&fs::read(&saved).expect("a file")).expect("JSON");
     let answer = json!({ "role": "tool", "content": "21 C", "tool_call_id": "call00001", "name": "weather" });
     assert_eq!((&said[2], &said[3]["tool_calls"][0]["id"]), (&answer, &json!("call00002")));
-    let end = run(&[
-        "run",
-        MODEL,
-        "--device",
-        "emu",
-        "--chat",
-        "-p",
-        "x",
-        "--chat-template",
-        "chatml",
-        "--tools",
-        &tools,
-    ]);
+    let with = |template: &str| {
+        let start = ["run", MODEL, "--device", "emu", "--chat", "-p", "x", "--ctx", "2", "--tools", &tools];
+        run(&[&start[..], &["--chat-template", template]].concat())
+    };
+    let unknown =
+        file("unknown", "{% for t in tools %}{{ t.function.name }}{% endfor %}{{ messages[0].content }}");
+    let end = with(&unknown);
+    let warning =
+        "warning: it is not known how this template writes calls of tools: they are shown as text\n";
+    assert!(end.code == Some(2) && end.err.starts_with(warning), "{end:?}");
+    let end = run(&["run", MODEL, "--device", "emu", "--chat", "-p", "x", "--chat-template", "/dev/null"]);
+    let sentence = "error: /dev/null: the chat template makes no text of the conversation; give another";
+    assert!(end.code == Some(2) && end.err.starts_with(sentence), "{end:?}");
+    let end = with("chatml");
     let sentence = "chatml: the chat template leaves out what --tools gives, and the model would not know of it; give \
                     another with --chat-template FILE, or leave --tools out";
     assert_eq!(end, refused(2, sentence));

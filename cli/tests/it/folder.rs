@@ -59,6 +59,7 @@ impl Bench {
 #[test]
 fn a_folder_is_trained_as_its_gguf_file() {
     let bench = Bench::new();
+    hugging_face::begin_with_bos(&bench.path("model"));
     bench.write("data.jsonl", "{\"text\": \"The borrow checker makes sure of it.\"}\n");
     let mut few = vec!["--seq", "16", "--rank", "4", "--steps", "2", "--warmup", "0", "--lr", "1e-2"];
     few.extend(["--launch", "eager", "--save-every", "1"]);
@@ -163,4 +164,27 @@ fn a_file_of_the_folder_is_not_written_over() {
     assert!(end.err.ends_with("is the model that is read; name another file\n"), "{}", end.err);
     let end = run(&["info", model.to_str().expect("UTF-8"), "--device", "emu"]);
     assert!(end.out.contains("| self_attn.q_proj.weight         | 256 x 256  | 8 x F16 |"), "{}", end.out);
+}
+
+/// Keys of `generation_config.json` that change texts and are not read are named, and `info` shows those that are.
+#[test]
+fn what_is_not_followed_of_generation_config_is_named() {
+    let bench = Bench::new();
+    let model = bench.path("model").to_str().expect("UTF-8").to_owned();
+    let config = r#"{"num_beams": 4, "temperature": 0.6, "top_k": 20, "no_repeat_ngram_size": 0, "max_length": 99,
+                     "eta_cutoff": 0.002, "chat_format": "chatml"}"#;
+    bench.write("model/generation_config.json", config);
+    let warning = "warning: generation_config.json is not followed in num_beams (4), eta_cutoff (0.002), chat_format \
+                   (\"chatml\"): texts are made without\n";
+    let end = run(&["run", &model, "--device", "emu", "--prompt-ids", "5000"]);
+    let error = "error: token 0 of the prompt is 5000; the vocabulary ends before 4096\n";
+    assert_eq!((end.code, end.err), (Some(2), format!("{warning}{error}")));
+    let end = run(&["info", &model, "--device", "emu"]);
+    let row = |line: &str| end.out.contains(line);
+    assert!(row("temperature 0.6, top_k 20 (generation_config.json)"), "{}", end.out);
+    assert!(row(warning.trim_end()), "{}", end.out);
+    bench.write("model/generation_config.json", r#"{"top_p": 1.5}"#);
+    let end = run(&["run", &model, "--device", "emu", "--prompt-ids", "1"]);
+    let sentence = "generation_config.json: key \"top_p\" is 1.5; expected 0.000001 to 1\n";
+    assert!(end.code == Some(2) && end.err.ends_with(sentence), "{end:?}");
 }

@@ -77,6 +77,14 @@ fn what_is_no_grammar_is_refused_before_the_first_token() {
         &["--regex", "[0-9"],
         "--regex: the regular expression cannot be used: line 1, column 1: unclosed character class",
     );
+    let (_folder3, endless) =
+        file(r##"{"properties": {"next": {"$ref": "#"}}, "required": ["next"], "type": "object"}"##);
+    let end = runs(&["--json-schema", &endless]);
+    let sentence = format!("error: {endless}: the JSON schema cannot be used: no text within ");
+    assert!(end.code == Some(2) && end.err.starts_with(&sentence), "{end:?}");
+    let (_folder4, open) = file("start: \"a\n");
+    let end = runs(&["--grammar", &open]);
+    assert!(end.code == Some(2) && end.err.contains("may lack its closing quote"), "{end:?}");
     says(
         &["--json-schema", "no-such-file"],
         "cannot read the JSON schema no-such-file: No such file or directory (os error 2)",

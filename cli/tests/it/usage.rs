@@ -52,6 +52,27 @@ fn wrong_arguments_are_named() {
             "error: invalid value 'hot' for '--temperature <T>': invalid float literal",
         ),
         (
+            &["run", MODEL, "--prompt", "x", "--temp", "-1"],
+            "error: the temperature is -1; it can be 0, the most likely token each time, or 0.01 to 100\n",
+        ),
+        (
+            &["run", MODEL, "--prompt", "x", "--temp", "1", "--min-p", "-0.1"],
+            "error: the sampling option min_p is -0.1; it can be 0 to 1\n",
+        ),
+        (
+            &["run", MODEL, "--prompt", "x", "--top-k", "-1"],
+            "error: invalid value '-1' for '--top-k <K>': -1 is not in 0..=4294967295",
+        ),
+        (
+            &["run", MODEL, "--prompt", "x", "--seed", "-1"],
+            "error: invalid value '-1' for '--seed <N>': it can be 0 to 18446744073709551615; without one, chat takes \
+             another each time",
+        ),
+        (
+            &["run", MODEL, "--prompt", "x", "-n", "-1"],
+            "error: invalid value '-1' for '-n <TOKENS>': -1 is not in 0..=4294967295",
+        ),
+        (
             &["run", MODEL, "--prompt", "x", "--logit-bias", "7"],
             "error: invalid value '7' for '--logit-bias <ID=LOGIT>': not a token and a number, such as 13=-2.5",
         ),

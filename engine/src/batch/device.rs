@@ -43,8 +43,17 @@ pub(super) struct Device {
     ticket: Buffer<u32>,
     /// Attention of single tokens, of a layer.
     attention: BatchAttention,
-    /// By bucket and number of steps.
-    graphs: BTreeMap<(u32, u32), GraphExec>,
+    /// By bucket and what they do.
+    graphs: BTreeMap<(u32, Recorded), GraphExec>,
+}
+
+/// What a graph does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Recorded {
+    /// So many decode steps.
+    Steps(u32),
+    /// The logits of a decode step, and no choice.
+    Logits,
 }
 
 /// What the host knows of a step.
@@ -62,7 +71,7 @@ pub(super) struct Input {
 
 /// The numbers that the launches of a step depend on.
 #[derive(Debug, Clone, Copy)]
-struct Sizes {
+pub(super) struct Sizes {
     tokens: u32,
     chosen: Chosen,
     singles: u32,
@@ -154,18 +163,43 @@ impl Device {
 
     /// One step of these rows, launched kernel by kernel.
     pub(super) fn step(&mut self, input: &Input) -> Result<(), Error> {
+        let sizes = self.sizes(input);
+        self.write(input)?;
+        self.prepare(sizes)?;
+        self.launch(&mut &self.stream, sizes)
+    }
+
+    fn sizes(&self, input: &Input) -> Sizes {
         let (tokens, selected) = (input.states.len() as u32, input.selected.len() as u32);
-        let sizes = Sizes {
+        Sizes {
             tokens,
             chosen: Chosen { bucket: self.bucket(tokens), overlap: false },
             singles: input.singles,
             items: input.items.len() as u32,
             selected,
             selected_bucket: self.bucket(selected),
-        };
+        }
+    }
+
+    /// The same without the choice of tokens: as a graph, if each row is the only one of its sequence. Gives what the
+    /// choice is to be told.
+    pub(super) fn step_logits(&mut self, input: &Input) -> Result<Sizes, Error> {
+        if input.items.is_empty() {
+            let bucket = self.write_rows(input.states.clone())?;
+            self.launch_recorded(bucket, Recorded::Logits)?;
+            return Ok(self.decode_sizes(bucket));
+        }
+        let sizes = self.sizes(input);
         self.write(input)?;
         self.prepare(sizes)?;
-        self.launch(&mut &self.stream, sizes)
+        self.launch_logits(&mut &self.stream, sizes)?;
+        Ok(sizes)
+    }
+
+    /// Chooses tokens, of those that are allowed, by the logits of the latest step.
+    pub(super) fn choose_within(&self, sizes: Sizes) -> Result<(), Error> {
+        let state = self.states(sizes);
+        Ok(self.head.choose_within(&mut &self.stream, &state, sizes.selected)?)
     }
 
     /// The bucket of so many tokens.
@@ -187,33 +221,48 @@ impl Device {
 
     /// Launches so many decode steps of the rows of a bucket as a graph.
     pub(super) fn launch_graph(&mut self, bucket: u32, steps: u32) -> Result<(), Error> {
-        if !self.graphs.contains_key(&(bucket, steps)) {
-            let graph = self.graph(bucket, steps)?.instantiate()?;
-            self.graphs.insert((bucket, steps), graph);
+        self.launch_recorded(bucket, Recorded::Steps(steps))
+    }
+
+    fn launch_recorded(&mut self, bucket: u32, what: Recorded) -> Result<(), Error> {
+        if !self.graphs.contains_key(&(bucket, what)) {
+            let graph = self.record(bucket, what)?.instantiate()?;
+            self.graphs.insert((bucket, what), graph);
         }
-        let graph = self.graphs.get_mut(&(bucket, steps)).expect("it was just made");
+        let graph = self.graphs.get_mut(&(bucket, what)).expect("it was just made");
         Ok(graph.launch(&self.stream)?)
     }
 
-    /// The graph of so many decode steps.
-    pub(super) fn graph(&mut self, bucket: u32, steps: u32) -> Result<Graph, Error> {
-        let chosen = self.chosen(bucket);
-        let sizes = Sizes {
+    /// The graph of a decode step.
+    pub(super) fn graph(&mut self, bucket: u32) -> Result<Graph, Error> {
+        self.record(bucket, Recorded::Steps(1))
+    }
+
+    fn record(&mut self, bucket: u32, what: Recorded) -> Result<Graph, Error> {
+        let sizes = self.decode_sizes(bucket);
+        self.prepare(sizes)?;
+        let context = self.stream.context();
+        let mut recorder =
+            if sizes.chosen.overlap { Recorder::pipeline(context)? } else { Recorder::new(context)? };
+        match what {
+            Recorded::Steps(steps) => {
+                (0..steps).try_for_each(|_| self.launch(&mut recorder, sizes))?;
+            }
+            Recorded::Logits => self.launch_logits(&mut recorder, sizes)?,
+        }
+        Ok(recorder.finish())
+    }
+
+    /// Those of a decode step.
+    fn decode_sizes(&self, bucket: u32) -> Sizes {
+        Sizes {
             tokens: bucket,
-            chosen,
+            chosen: self.chosen(bucket),
             singles: bucket,
             items: 0,
             selected: bucket,
             selected_bucket: bucket,
-        };
-        self.prepare(sizes)?;
-        let context = self.stream.context();
-        let mut recorder =
-            if chosen.overlap { Recorder::pipeline(context)? } else { Recorder::new(context)? };
-        for _ in 0..steps {
-            self.launch(&mut recorder, sizes)?;
         }
-        Ok(recorder.finish())
     }
 
     /// How the kernels of a graph are chosen.
@@ -234,6 +283,16 @@ impl Device {
     }
 
     fn launch(&self, queue: &mut impl Queue, sizes: Sizes) -> Result<(), Error> {
+        self.launch_logits(queue, sizes)?;
+        Ok(self.head.choose(queue, &self.config, &self.options, &self.states(sizes), sizes.selected)?)
+    }
+
+    /// What the rows of a step begin with.
+    fn states(&self, sizes: Sizes) -> View<u32> {
+        self.chunked.workspace.state.view_range(0..sizes.tokens as usize * state::LEN)
+    }
+
+    fn launch_logits(&self, queue: &mut impl Queue, sizes: Sizes) -> Result<(), Error> {
         let (c, sms) = (&self.config, self.stream.context().device().properties().multiprocessors);
         let cache = PagedCache {
             k: &self.k_cache,
@@ -257,10 +316,8 @@ impl Device {
         let (wanted, singles, items) = (Wanted::All, Some(singles), &w.items(items));
         let given = Given { tokens, chosen, wanted, singles, items, cache };
         self.chunked.run(queue, &self.weights, given)?;
-        let state = &w.state.view_range(0..tokens as usize * state::LEN);
-        let selected =
-            Selected { x: &w.x, state, count: selected, bucket: selected_bucket, scratch: &w.scratch };
-        Ok(self.head.run(queue, c, &self.weights.norm, &self.options, selected)?)
+        let selected = Selected { x: &w.x, count: selected, bucket: selected_bucket, scratch: &w.scratch };
+        Ok(self.head.logits_of(queue, c, &self.weights.norm, selected)?)
     }
 }
 

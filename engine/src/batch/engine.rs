@@ -1,6 +1,6 @@
 //! The public type.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use warpwright_driver::{Context, View};
 use warpwright_kernels::prompt::Item;
@@ -53,12 +53,14 @@ pub struct Batch {
     cores: Cores,
     pub(super) options: BatchOptions,
     /// Tokens that end a text.
-    stop: Vec<u32>,
+    pub(super) stop: Vec<u32>,
     in_flight: InFlight,
     /// How the sequence of each row is sampled.
     pub(super) sampled: Vec<Sampling>,
     /// The sequences whose latest logits are there, and their rows of the head.
     pub(super) latest: Vec<(SequenceId, u32)>,
+    /// Rows and positions whose choice, within a grammar, has recorded fewer best tokens than it was asked for, and how many.
+    pub(super) fewer: BTreeMap<(u32, u32), u32>,
 }
 
 impl Batch {
@@ -126,6 +128,7 @@ impl Batch {
             in_flight: InFlight::new(context)?,
             sampled: vec![Sampling::greedy(); options.sequences as usize],
             latest: vec![],
+            fewer: BTreeMap::new(),
         })
     }
 
@@ -194,23 +197,10 @@ impl Batch {
     /// the vocabulary, too few free pages: then nothing has happened. Logits that are not finite: then
     /// the sequences have the tokens that they had. After a driver error the batch is of no more use.
     pub fn step(&mut self, work: &[(SequenceId, &[u32])]) -> Result<Vec<u32>, Error> {
-        self.check_work(work.iter().map(|(id, tokens)| (*id, *tokens)))?;
-        let counts: Vec<_> = work.iter().map(|(id, tokens)| (*id, tokens.len() as u32)).collect();
-        self.reserve(&counts)?;
-        let (input, order) = self.input(work);
-        self.write_latest(work.iter().copied())?;
-        self.latest.clear();
+        let (input, order) = self.begin(work)?;
+        self.free(work.iter().map(|(id, _)| *id))?;
         self.device.step(&input)?;
-        self.device.stream.synchronize()?;
-        let mut next = vec![0; work.len()];
-        for (row, &index) in (0..).zip(&order) {
-            let (id, tokens) = work[index];
-            let position = (self.sequences.get(id)?.tokens.len() + tokens.len()) as u32 - 1;
-            next[index] = self.chosen(id, position).ok_or_else(|| self.no_token(position, row))?;
-        }
-        work.iter().for_each(|(id, tokens)| self.sequences.append(*id, tokens));
-        self.latest = order.iter().map(|&index| work[index].0).zip(0..).collect();
-        Ok(next)
+        self.finish(work, &order)
     }
 
     /// Decodes up to `steps` tokens of each of these sequences, given the token that each goes on with: what
@@ -234,7 +224,8 @@ impl Batch {
             .map(|((id, token), &first)| row_state(*id, *token, first, first + steps));
         let bucket = self.device.write_rows(states.collect())?;
         self.write_latest(work.iter().map(|(id, token)| (*id, std::slice::from_ref(token))))?;
-        self.latest.clear();
+        self.forget_latest(work.iter().map(|(id, _)| *id))?;
+        self.free(work.iter().map(|(id, _)| *id))?;
         let mut decoding = Decoding { firsts, made: vec![vec![]; work.len()], lost: None };
         let launched = self.launch_steps(work, bucket, steps, &mut decoding)?;
         if let Some(lost) = decoding.lost {
@@ -282,6 +273,44 @@ struct Lost {
 }
 
 impl Batch {
+    /// Checks a step, makes room for it, and gives its rows and their order.
+    pub(super) fn begin(&mut self, work: &[(SequenceId, &[u32])]) -> Result<(Input, Vec<usize>), Error> {
+        self.check_work(work.iter().copied())?;
+        let counts: Vec<_> = work.iter().map(|(id, tokens)| (*id, tokens.len() as u32)).collect();
+        self.reserve(&counts)?;
+        self.write_latest(work.iter().copied())?;
+        self.forget_latest(work.iter().map(|(id, _)| *id))?;
+        Ok(self.input(work))
+    }
+
+    /// Waits for a step, and gives the token after each sequence.
+    pub(super) fn finish(
+        &mut self,
+        work: &[(SequenceId, &[u32])],
+        order: &[usize],
+    ) -> Result<Vec<u32>, Error> {
+        self.device.stream.synchronize()?;
+        let mut next = vec![0; work.len()];
+        for (row, &index) in (0..).zip(order) {
+            let (id, tokens) = work[index];
+            let position = (self.sequences.get(id)?.tokens.len() + tokens.len()) as u32 - 1;
+            next[index] = self.chosen(id, position).ok_or_else(|| self.no_token(position, row))?;
+        }
+        work.iter().for_each(|(id, tokens)| self.sequences.append(*id, tokens));
+        self.latest = order.iter().map(|&index| work[index].0).zip(0..).collect();
+        Ok(next)
+    }
+
+    /// What was known of steps that are overwritten now.
+    fn forget_latest(&mut self, mut work: impl Iterator<Item = SequenceId>) -> Result<(), Error> {
+        self.latest.clear();
+        work.try_for_each(|id| {
+            let len = self.sequences.get(id)?.tokens.len() as u32;
+            self.fewer.retain(|(row, position), _| *row != id.row || *position < len);
+            Ok(())
+        })
+    }
+
     /// Launches the steps, two launches in flight, and collects the tokens of those that have ended. Gives how many steps
     /// were launched.
     fn launch_steps(

@@ -17,7 +17,9 @@ use crate::chunked::weights::{Rows, rows_of};
 use crate::chunked::workspace::{CAPACITY, Nothing, Panels, Scratch};
 use crate::model::config::Config;
 use crate::model::outline::Outline;
+use crate::sampling::allowed::Allowed;
 use crate::sampling::device::{Room, Rows as SampledRows, Sampler};
+use crate::sampling::options::TokenChoice;
 use crate::signed;
 
 /// Blocks that choose a token, all rows together, for each multiprocessor.
@@ -55,6 +57,8 @@ pub(super) struct Head {
     pub(super) out: Pinned<u32>,
     /// Where tokens are sampled.
     pub(super) sampler: Option<Sampler>,
+    /// Where they are sampled within grammars.
+    pub(super) allowed: Option<Allowed>,
     /// `[sequences, ctx]`: the token at each position, of those that penalties look back to; see
     /// [`write_latest`](Head::write_latest)
     tokens: Buffer<u32>,
@@ -66,8 +70,6 @@ pub(super) struct Head {
 pub(super) struct Selected<'a> {
     /// `[CAPACITY, hidden]`: the residual stream
     pub(super) x: &'a Buffer<f32>,
-    /// `[states, 8]`
-    pub(super) state: &'a View<u32>,
     pub(super) count: u32,
     /// Rows that the product is chosen for.
     pub(super) bucket: u32,
@@ -112,6 +114,7 @@ impl Head {
             stop: Buffer::from_slice(context, stop)?.labelled("stop"),
             out: Pinned::zeroed(context, options.sequences as usize * options.ctx as usize)?.labelled("out"),
             sampler: room(c, options).map(|room| Sampler::new(context, room)).transpose()?,
+            allowed: allowed(context, c.vocab, options)?,
             tokens: words_of(context, options)?,
             nothing: Nothing::new(context)?,
             rows,
@@ -162,16 +165,15 @@ impl Head {
         stream.write(&self.tokens.view_range(end - latest.len()..end), latest)
     }
 
-    /// Launches the head of the selected rows.
-    pub(super) fn run(
+    /// Makes the logits of the selected rows.
+    pub(super) fn logits_of(
         &self,
         queue: &mut impl Queue,
         c: &Config,
         gamma: &View<u8>,
-        options: &BatchOptions,
         selected: Selected<'_>,
     ) -> Result<(), Error> {
-        let Selected { x, state, count, bucket, .. } = selected;
+        let Selected { x, count, bucket, .. } = selected;
         let args = GatherRowsArgs::<Host> {
             x,
             rows: &self.selected,
@@ -193,8 +195,7 @@ impl Head {
             epsilon: c.epsilon,
         };
         queue.launch(&self.norm, args)?;
-        self.multiply(queue, count, bucket, selected.scratch)?;
-        self.choose(queue, c, options, state, count)
+        self.multiply(queue, count, bucket, selected.scratch)
     }
 
     fn multiply(
@@ -229,7 +230,8 @@ impl Head {
         self.products[&product].launch(queue, args)
     }
 
-    fn choose(
+    /// Chooses tokens by these logits: with sampling, of all tokens. `state` is `[states, 8]`.
+    pub(super) fn choose(
         &self,
         queue: &mut impl Queue,
         c: &Config,
@@ -238,8 +240,7 @@ impl Head {
         count: u32,
     ) -> Result<(), Error> {
         if let Some(sampler) = &self.sampler {
-            let Head { logits, selected: rows, tokens, stop, out, .. } = self;
-            return sampler.run(queue, SampledRows { logits, rows, count, state, tokens, stop, out });
+            return sampler.run(queue, self.sampled(state, count));
         }
         let args = ChooseTokensArgs::<Host> {
             logits: &self.logits,
@@ -263,6 +264,28 @@ impl Head {
     }
 }
 
+impl Head {
+    /// Chooses tokens of those that are allowed.
+    pub(super) fn choose_within(
+        &self,
+        queue: &mut impl Queue,
+        state: &View<u32>,
+        count: u32,
+    ) -> Result<(), Error> {
+        let rows = self.sampled(state, count);
+        if let (Some(allowed), Some(sampler)) = (&self.allowed, &self.sampler) {
+            allowed.forbid(queue, rows, sampler.rows(rows))?;
+            sampler.run(queue, rows)?;
+        }
+        Ok(())
+    }
+
+    fn sampled<'a>(&'a self, state: &'a View<u32>, count: u32) -> SampledRows<'a> {
+        let Head { logits, selected: rows, tokens, stop, out, .. } = self;
+        SampledRows { logits, rows, count, state, tokens, stop, out }
+    }
+}
+
 /// Rows that the head has room for: a multiple of every width of a product with so many.
 fn capacity(options: &BatchOptions) -> u32 {
     bucket(options.sequences).max(options.bucket.unwrap_or(0).next_power_of_two()).max(64)
@@ -273,6 +296,12 @@ fn room(c: &Config, options: &BatchOptions) -> Option<Room> {
     let logprobs = options.choice.logprobs()?;
     let BatchOptions { sequences, ctx, .. } = *options;
     Some(Room { vocab: c.vocab, capacity: capacity(options), sequences, ctx, logprobs, overlap: false })
+}
+
+/// What is allowed, where sequences may follow grammars.
+fn allowed(context: &Context, vocab: u32, options: &BatchOptions) -> Result<Option<Allowed>, Error> {
+    let TokenChoice::Within { .. } = options.choice else { return Ok(None) };
+    Allowed::new(context, vocab, options.sequences, false).map(Some)
 }
 
 /// The tokens of sequences; nothing where tokens are not sampled.
@@ -290,5 +319,7 @@ pub(super) fn bytes(c: &Config, options: &BatchOptions) -> u64 {
         4 * (u64::from(c.hidden) + u64::from(c.vocab) + 2 * u64::from(MAX_BLOCKS)) + 2 * u64::from(c.hidden);
     let tokens = 4 * u64::from(options.sequences) * u64::from(options.ctx);
     let sampled = room(c, options).map_or(0, |room| room.bytes() + tokens);
-    u64::from(capacity(options)) * (row + 16) + sampled
+    let within = matches!(options.choice, TokenChoice::Within { .. });
+    let allowed = if within { Allowed::bytes(c.vocab, options.sequences) } else { 0 };
+    u64::from(capacity(options)) * (row + 16) + sampled + allowed
 }

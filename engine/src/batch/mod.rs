@@ -10,6 +10,7 @@
 //! | `device` | the buffers, what the host writes to them, and the launches of a step |
 //! | `head` | from the residual stream to the next tokens |
 //! | `engine` | the public type |
+//! | `sampled`, `within` | how its sequences are sampled, and the grammars that they follow |
 //! | `profile` | the kernels of a step, one after the other |
 
 mod device;
@@ -21,7 +22,9 @@ mod pages;
 mod profile;
 mod sampled;
 mod sequences;
+mod within;
 
 pub use engine::Batch;
 pub use options::BatchOptions;
 pub use sequences::SequenceId;
+pub use within::Within;

@@ -27,7 +27,7 @@ pub struct BatchOptions {
     /// steps, the bits of a sequence's logits do not depend on how many others are stepped with it. Larger steps, and
     /// all steps without it, have the smallest bucket that they fit.
     pub bucket: Option<u32>,
-    /// How tokens are chosen.
+    /// How tokens are chosen: with [`TokenChoice::Within`], each sequence may follow a grammar of its own.
     pub choice: TokenChoice,
 }
 
@@ -61,9 +61,6 @@ impl BatchOptions {
             ("bucket", self.bucket.unwrap_or(8), 8, MAX_SEQUENCES),
         ];
         self.choice.check()?;
-        if let TokenChoice::Within { .. } = self.choice {
-            return Err(Error::WithinBatch);
-        }
         if let Some(bucket) = self.bucket.filter(|bucket| !bucket.is_power_of_two()) {
             return Err(Error::BatchBucket { bucket });
         }

@@ -28,7 +28,7 @@ impl Batch {
         let firsts = firsts.collect::<Result<Vec<_>, Error>>()?;
         let states = || work.iter().zip(&firsts).map(|((id, token), &at)| row_state(*id, *token, at, at + 1));
         let bucket = self.device.write_rows(states().collect())?;
-        let graph = self.device.graph(bucket, 1)?;
+        let graph = self.device.graph(bucket)?;
         // To warm up.
         let mut fastest = graph.profile(&self.device.stream)?;
         for round in 0..rounds {

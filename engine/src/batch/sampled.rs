@@ -1,5 +1,6 @@
 //! How the sequences of a batch are sampled.
 
+use super::device::Device;
 use super::engine::Batch;
 use super::sequences::SequenceId;
 use crate::Error;
@@ -22,7 +23,7 @@ impl Batch {
     }
 
     /// The log-probabilities after a position of a sequence, whose step has chosen a token, if the sequence was asked for
-    /// some then.
+    /// some then. Within a grammar they are those of the tokens that were allowed.
     ///
     /// # Errors
     /// A sequence that is not in the batch; a position that it has no room for.
@@ -36,15 +37,18 @@ impl Batch {
         if position >= ctx {
             return Err(Error::SequenceLength { len: position, more: 1, ctx });
         }
-        let count = self.sampled[sequence.row as usize].logprobs;
+        let asked = self.sampled[sequence.row as usize].logprobs;
+        let count = self.fewer.get(&(sequence.row, position)).map_or(asked, |count| asked.min(*count));
         let sampler = self.device.head.sampler.as_ref();
         Ok(sampler.and_then(|sampler| sampler.log_probabilities(sequence.row, position, count)))
     }
 
     /// The same without a check.
     pub(super) fn sample(&mut self, sequence: SequenceId, sampling: Sampling) -> Result<(), Error> {
-        if let Some(sampler) = &self.device.head.sampler {
-            sampler.set(&self.device.stream, sequence.row, &sampling)?;
+        let Device { head, stream, .. } = &mut self.device;
+        if let Some(sampler) = &head.sampler {
+            let params = sampler.set(stream, sequence.row, &sampling)?;
+            head.allowed.iter_mut().for_each(|allowed| allowed.set_params(sequence.row, params));
         }
         self.sampled[sequence.row as usize] = sampling;
         Ok(())

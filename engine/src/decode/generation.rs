@@ -114,7 +114,7 @@ impl<'a> Generation<'a> {
         let Machine { buffers, .. } = &self.decoder.machine;
         let best = match (&self.guide, &buffers.allowed) {
             (Some(guide), _) if !guide.chose() => return None,
-            (Some(_), Some(allowed)) => allowed.best(),
+            (Some(_), Some(allowed)) => allowed.best(0),
             _ => self.decoder.logprobs,
         };
         buffers.sampler.as_ref()?.log_probabilities(0, position, best)
@@ -187,7 +187,7 @@ impl Decoder {
         sampling.check(config.vocab)?;
         let params = sampler.set(&self.stream, 0, sampling)?;
         if let Some(allowed) = &mut self.machine.buffers.allowed {
-            allowed.set_params(params);
+            allowed.set_params(0, params);
         }
         self.logprobs = sampling.logprobs;
         Ok(())

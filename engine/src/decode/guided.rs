@@ -87,7 +87,7 @@ impl<'a> Guide<'a> {
         let bits = self.matcher.allowed()?;
         let Decoder { machine: Machine { buffers, .. }, stream, .. } = decoder;
         if let (Some(allowed), Some(sampler)) = (&mut buffers.allowed, &buffers.sampler) {
-            allowed.write(stream, sampler, bits)?;
+            allowed.write(stream, sampler, 0, bits)?;
         }
         decoder.launch(StepKind::Choose)?;
         let Decoder { in_flight, stream, .. } = decoder;

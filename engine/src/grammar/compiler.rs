@@ -7,6 +7,7 @@ use llguidance::toktrie::TokEnv;
 use llguidance::{ParserFactory, panic_utils};
 use serde_json::{Value, json};
 
+use super::endless;
 use super::fault::Fault;
 use super::matcher::Matcher;
 use super::place;
@@ -74,9 +75,20 @@ impl GrammarCompiler {
     /// # Errors
     /// A vocabulary that the parser cannot use.
     pub fn new(tokenizer: Arc<Tokenizer>, outline: &Outline) -> Result<GrammarCompiler, Error> {
-        let vocab = outline.config.vocab;
+        GrammarCompiler::of_vocabulary(tokenizer, outline.config.vocab, &outline.stop)
+    }
+
+    /// The same without a model: of a vocabulary of so many tokens, whose texts end with one of `end`.
+    ///
+    /// # Errors
+    /// As [`new`](GrammarCompiler::new).
+    pub fn of_vocabulary(
+        tokenizer: Arc<Tokenizer>,
+        vocab: u32,
+        end: &[u32],
+    ) -> Result<GrammarCompiler, Error> {
         let prepared = panic_utils::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let tokens: TokEnv = Arc::new(Tokens::new(tokenizer, vocab, &outline.stop));
+            let tokens: TokEnv = Arc::new(Tokens::new(tokenizer, vocab, end));
             ParserFactory::new_simple(&tokens)
         }));
         let mut factory =
@@ -94,6 +106,9 @@ impl GrammarCompiler {
         let source = source(text).map_err(fault)?;
         let parser = self.factory.create_parser(source);
         let parser = parser.map_err(|error| fault(text.fault(&format!("{error:#}"))))?;
+        if let Some(part) = endless::part(parser.parser.grammar()) {
+            return Err(fault(Fault::Endless { part }));
+        }
         let mut start = llguidance::Matcher::new(Ok(parser));
         if let Some(said) = problem_of(start.deep_clone()) {
             return Err(fault(match said.starts_with("NoExtensionBias") {
@@ -107,9 +122,9 @@ impl GrammarCompiler {
 }
 
 impl Grammar {
-    /// The beginning of a text. Others are not touched.
+    /// The beginning of a text. Others are not touched; what one has found out of the words of the grammar, others know.
     pub fn matcher(&self) -> Matcher {
-        Matcher::new(self.start.deep_clone(), self.vocab)
+        Matcher::new(self.start.clone(), self.vocab)
     }
 
     /// What of it is not followed to the letter, a sentence each: only where it says itself that this may be so.

@@ -22,6 +22,14 @@ pub enum Fault {
     /// No text is within it.
     #[error("no text is within it: {0}")]
     Unsatisfiable(String),
+    /// A part of it never ends.
+    #[error(
+        "no text within {part} ever ends, as it leads back to itself each time; give it another way to go on, or leave it out"
+    )]
+    Endless {
+        /// A rule, or a schema by its reference.
+        part: String,
+    },
     /// A mistake in its own language.
     #[error("line {line}, column {column}: {problem}")]
     At {
@@ -102,6 +110,18 @@ fn quoted(text: &str) -> Option<&str> {
     text.split('"').nth(1)
 }
 
+/// What the library says in words that only its authors understand, and what it means.
+const MEANT: [(&str, &str); 2] = [
+    (
+        "lexer error: too many expressions constructed",
+        "it is too large: fewer repetitions, or shorter ones, may do",
+    ),
+    (
+        "lexer error",
+        "no string, expression or name begins here: one before may lack its closing quote or slash",
+    ),
+];
+
 /// A sentence without the lines that show a place, a state or a trace.
 pub(super) fn sentence(text: &str) -> String {
     let first = text.lines().next().unwrap_or_default().trim_end();
@@ -109,7 +129,10 @@ pub(super) fn sentence(text: &str) -> String {
     // What is wrong with a regular expression stands below a picture of it.
     match text.lines().find_map(|line| line.strip_prefix("error: ")) {
         Some(problem) if first.ends_with(':') => format!("{first} {problem}"),
-        _ => first.to_owned(),
+        _ => match MEANT.iter().find(|(said, _)| first.ends_with(said)) {
+            Some((said, meant)) => first.replace(said, meant),
+            None => first.to_owned(),
+        },
     }
 }
 

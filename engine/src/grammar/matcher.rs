@@ -92,8 +92,11 @@ impl Matcher {
         &self.costs
     }
 
-    /// The same for a token that was chosen: its time is counted.
-    pub(crate) fn take_chosen(&mut self, token: u32) -> Result<(), Error> {
+    /// [`take`](Matcher::take) for a token that was chosen: its time is counted.
+    ///
+    /// # Errors
+    /// As [`take`](Matcher::take).
+    pub fn take_chosen(&mut self, token: u32) -> Result<(), Error> {
         let start = Instant::now();
         self.take(token)?;
         self.costs.taken.push(start.elapsed());

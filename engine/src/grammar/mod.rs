@@ -7,6 +7,7 @@
 
 mod compiler;
 mod costs;
+mod endless;
 pub(crate) mod fault;
 pub(crate) mod matcher;
 mod place;

@@ -58,11 +58,6 @@ pub enum Fault {
     #[error("{key} of tokenizer_config.json is {text:?}, which is no token")]
     NoSpelling { key: &'static str, text: String },
     #[error(
-        "a text begins with a token of its own, which neither bos_token of tokenizer_config.json nor bos_token_id of \
-         config.json names"
-    )]
-    NoBos,
-    #[error(
         "the post-processor makes {all:?} of the tokens {text:?}; supported: one token in front of a text, or none"
     )]
     PostProcessor { all: Vec<u32>, text: Vec<u32> },

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::known;
 use super::options::Sampling;
 use crate::Error;
 use crate::model::folder::read;
@@ -11,7 +12,7 @@ use crate::model::folder::special::GENERATION;
 use crate::model::problem::Problem;
 
 /// What `generation_config.json` says; what it does not say is `None`.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct GenerationConfig {
     /// Whether to sample: if not, the most likely token is taken.
     pub do_sample: Option<bool>,
@@ -27,9 +28,19 @@ pub struct GenerationConfig {
     pub typical_p: Option<f64>,
     /// See [`Sampling::repeat_penalty`].
     pub repetition_penalty: Option<f64>,
+    /// Keys that nothing here reads although they may change a text, each with its value.
+    pub unread: Vec<(String, String)>,
 }
 
 impl GenerationConfig {
+    /// What of it is not followed, as a sentence; nothing if that changes no text.
+    pub fn warning(&self) -> Option<String> {
+        let unread = self.unread.iter().map(|(key, value)| format!("{key} ({value})"));
+        let unread = unread.collect::<Vec<_>>().join(", ");
+        (!unread.is_empty())
+            .then(|| format!("{GENERATION} is not followed in {unread}: texts are made without"))
+    }
+
     /// These, and `others` for what is not said.
     pub fn over(&self, others: Sampling) -> Sampling {
         let sampled = Sampling {
@@ -53,12 +64,17 @@ pub(crate) fn of_folder(folder: &Path, vocab: u32) -> Result<GenerationConfig, E
     let Some(values) = read::object(folder, GENERATION)? else { return Ok(GenerationConfig::default()) };
     let problem = |problem| Error::Model { path: folder.join(GENERATION), problem: Box::new(problem) };
     let config = of_values(&values).map_err(problem)?;
+    let outside = |key: &str, value: f64, expected| {
+        problem(Problem::Key { key: key.to_owned(), found: value.to_string(), expected })
+    };
     config.over(Sampling::off()).check(vocab).map_err(|error| match error {
-        Error::Sampling { name, value, least, most } => problem(Problem::Key {
-            key: if name == "repeat_penalty" { "repetition_penalty" } else { name }.to_owned(),
-            found: value.to_string(),
-            expected: format!("{least} to {most}"),
-        }),
+        Error::Sampling { name: "repeat_penalty", value, least, most } => {
+            outside("repetition_penalty", value, format!("{least} to {most}"))
+        }
+        Error::Sampling { name, value, least, most } => outside(name, value, format!("{least} to {most}")),
+        Error::Temperature { value, least, most } => {
+            outside("temperature", value, format!("0, or {least} to {most}"))
+        }
         other => other,
     })?;
     Ok(config)
@@ -75,6 +91,7 @@ fn of_values(values: &Map<String, Value>) -> Result<GenerationConfig, Problem> {
         min_p: number("min_p")?,
         typical_p: number("typical_p")?,
         repetition_penalty: number("repetition_penalty")?,
+        unread: known::unread(values),
     })
 }
 

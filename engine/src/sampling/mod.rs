@@ -3,5 +3,6 @@
 pub(crate) mod allowed;
 pub(crate) mod defaults;
 pub(crate) mod device;
+mod known;
 pub(crate) mod options;
 pub(crate) mod probabilities;

@@ -16,8 +16,9 @@ pub enum TokenChoice {
         /// Best log-probabilities of a token that there is room for: at most 32.
         logprobs: u32,
     },
-    /// The same for a decoder, and where a [`Matcher`](crate::Matcher) says so, only among the tokens that it allows:
-    /// [`Decoder::decode_within`](crate::Decoder::decode_within). The host takes part in each such token.
+    /// The same, and where a [`Matcher`](crate::Matcher) says so, only among the tokens that it allows:
+    /// [`Decoder::decode_within`](crate::Decoder::decode_within), [`Batch::step_within`](crate::Batch::step_within). The
+    /// host takes part in each such token.
     Within {
         /// As above.
         logprobs: u32,
@@ -105,8 +106,9 @@ impl Sampling {
     /// # Errors
     /// The first such option, and its range.
     pub fn check(&self, vocab: u32) -> Result<(), Error> {
-        if self.temperature != 0.0 {
-            within("temperature", self.temperature, 0.01, 100.0)?;
+        let (value, least, most) = (self.temperature, 0.01, 100.0);
+        if value != 0.0 && !(least..=most).contains(&value) {
+            return Err(Error::Temperature { value, least, most });
         }
         // A share of the least positive number would round to none.
         let least = 1e-6;

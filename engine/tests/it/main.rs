@@ -3,6 +3,7 @@
 mod adapter;
 mod adapter_files;
 mod batch;
+mod batch_grammar;
 mod changes;
 mod chat;
 mod config;
@@ -30,6 +31,7 @@ mod sentencepiece;
 mod sizes;
 mod speculative;
 mod stop;
+mod strings;
 mod synth;
 mod templates;
 mod tokenizer;

@@ -12,7 +12,7 @@ use warpwright_engine::gguf::Gguf;
 
 use crate::write::{File, Val};
 
-fn data() -> Json {
+pub(crate) fn data() -> Json {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/sentencepiece.json");
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
@@ -38,7 +38,7 @@ fn bytes(bytes: &[u8]) -> Val {
 }
 
 /// The GGUF file of tables.
-fn file(tables: &Json) -> File {
+pub(crate) fn file(tables: &Json) -> File {
     let flag = |key: &str| Val::Bool(tables[key].as_bool().unwrap());
     let number = |value: &Json| value.as_f64().unwrap() as f32;
     let all: Vec<f32> = tables["scores"].as_array().unwrap().iter().map(number).collect();
@@ -59,7 +59,7 @@ fn file(tables: &Json) -> File {
         .pair("tokenizer.ggml.add_bos_token", Val::Bool(false))
 }
 
-fn open(file: &File, name: &str) -> Result<Tokenizer, String> {
+pub(crate) fn open(file: &File, name: &str) -> Result<Tokenizer, String> {
     let path = file.save(name);
     Tokenizer::from_gguf(&Gguf::open(&path).unwrap()).map_err(|e| {
         e.to_string().strip_prefix(&format!("{}: ", path.display())).expect("the file's name").to_owned()

@@ -72,6 +72,32 @@ fn bos_is_not_doubled() {
     assert_eq!(small().encode("<|endoftext|>a").unwrap(), [0, 65]);
 }
 
+/// What llama.cpp v0.5.0 puts in front of a text, of files that say more or less (by node-llama-cpp 3.22.1).
+#[test]
+fn a_text_begins_as_llama_cpp_has_it() {
+    let cases = [
+        (None, None, None),
+        (Some("gpt-2"), None, None),
+        (Some("gpt-2"), Some(true), Some(257)),
+        (Some("llama-bpe"), None, Some(257)),
+        (Some("llama-bpe"), Some(false), None),
+        (Some("qwen2"), Some(true), Some(257)),
+        (Some("tekken"), None, Some(257)),
+    ];
+    for (pre, says, begins) in cases {
+        let file = vocabulary(pre.unwrap_or("default"), &["ab"], &["a b"]);
+        let file = if pre.is_none() { file.without("tokenizer.ggml.pre") } else { file };
+        let file = file.pair("tokenizer.ggml.bos_token_id", Val::U32(257));
+        let file =
+            says.map_or(file.clone(), |says| file.pair("tokenizer.ggml.add_bos_token", Val::Bool(says)));
+        assert_eq!(open(&file, "begins.gguf").unwrap().bos(), begins, "{pre:?}, add_bos_token {says:?}");
+    }
+    // It crashes where a text is to begin with a token that the file does not name; here that is refused.
+    let file = vocabulary("llama-bpe", &["ab"], &["a b"]);
+    let error = open(&file, "begins.gguf").unwrap_err();
+    assert_eq!(error, "key \"tokenizer.ggml.bos_token_id\" is missing; expected a token below 258");
+}
+
 #[test]
 fn streams_whole_characters() {
     let file = vocabulary("gpt-2", &["ab"], &["a b"]);

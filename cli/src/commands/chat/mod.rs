@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     generate: GenerateArgs,
     /// Tokens of an answer at most [default: as many as the context has room for]
-    #[arg(short, value_name = "TOKENS")]
+    #[arg(short, value_name = "TOKENS", allow_negative_numbers = true)]
     n: Option<u32>,
     /// What to do when the context is full
     #[arg(long, value_enum, default_value_t = WhenFull::Drop)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::Value;
 use warpwright_driver::Device;
 use warpwright_engine::info::{self, Class, kv_bytes, token_bytes};
 use warpwright_engine::rope::{Rope, Scaling};
@@ -34,6 +35,7 @@ pub(super) struct Facts {
     pub(super) own_head: bool,
     pub(super) tokenizer: Known<TokenizerFacts>,
     pub(super) chat_template: Known<TemplateFacts>,
+    pub(super) sampling: Known<SamplingFacts>,
     pub(super) weight_bytes_per_token: u64,
     pub(super) kv_bytes_per_position: u64,
     pub(super) path: String,
@@ -98,6 +100,13 @@ pub(super) struct TemplateFacts {
     pub(super) marks_replies: bool,
 }
 
+/// What a folder's `generation_config.json` says that is followed, by the names that it has there.
+#[derive(Serialize)]
+pub(super) struct SamplingFacts {
+    pub(super) says: BTreeMap<&'static str, Value>,
+    pub(super) warning: Option<String>,
+}
+
 /// Tensors of one role.
 #[derive(Serialize)]
 pub(super) struct Tensors {
@@ -132,6 +141,7 @@ impl Facts {
             own_head: outline.weights.head.is_some(),
             tokenizer: tokenizer(model),
             chat_template: template(model),
+            sampling: sampling(model),
             weight_bytes_per_token: token_bytes(outline),
             kv_bytes_per_position: kv_bytes(outline),
             path: Path::of(outline, device, Tuning::default()).to_string(),
@@ -176,6 +186,27 @@ fn template(model: &Model) -> Known<TemplateFacts> {
             marks_replies: template.marks_replies(),
         }),
         Err(error) => Known::Error(sentence(&error)),
+    }
+}
+
+fn sampling(model: &Model) -> Known<SamplingFacts> {
+    let config = match model.generation_config() {
+        Ok(config) => config,
+        Err(error) => return Known::Error(sentence(&error)),
+    };
+    let says = [
+        ("do_sample", config.do_sample.map(Value::from)),
+        ("temperature", config.temperature.map(Value::from)),
+        ("top_k", config.top_k.map(Value::from)),
+        ("top_p", config.top_p.map(Value::from)),
+        ("min_p", config.min_p.map(Value::from)),
+        ("typical_p", config.typical_p.map(Value::from)),
+        ("repetition_penalty", config.repetition_penalty.map(Value::from)),
+    ];
+    let says: BTreeMap<_, _> = says.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+    match (says.is_empty(), config.warning()) {
+        (true, None) => Known::None,
+        (_, warning) => Known::Some(SamplingFacts { says, warning }),
     }
 }
 

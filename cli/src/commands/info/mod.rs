@@ -12,7 +12,7 @@ use crate::device::{self, Choice};
 use crate::failure::Failure;
 use crate::options::ModelPath;
 use crate::terminal::printable;
-use facts::{Facts, Known, RopeFacts, TemplateFacts, Tensors, Token, TokenizerFacts};
+use facts::{Facts, Known, RopeFacts, SamplingFacts, TemplateFacts, Tensors, Token, TokenizerFacts};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -49,6 +49,7 @@ fn table(facts: &Facts, model: &Model) -> Table {
     table.add_rows(sizes(facts).into_iter().map(row));
     table.add_rows(words(&facts.tokenizer).into_iter().map(row));
     table.add_row(row(("chat template", template(&facts.chat_template))));
+    table.add_rows(sampling(&facts.sampling).into_iter().map(row));
     table.add_rows(work(facts).into_iter().map(row));
     table.add_rows(adapter::rows(&model.outline));
     table
@@ -138,6 +139,20 @@ fn template(template: &Known<TemplateFacts>) -> String {
             let date = if *asks_date { ", asks for the date" } else { "" };
             let marks = if *marks_replies { ", marks replies" } else { "" };
             format!("yes{date}{marks}")
+        }
+    }
+}
+
+fn sampling(sampling: &Known<SamplingFacts>) -> Rows {
+    match sampling {
+        Known::None => vec![],
+        Known::Error(error) => vec![("sampling", format!("cannot be used: {error}"))],
+        Known::Some(SamplingFacts { says, warning }) => {
+            let says = says.iter().map(|(key, value)| format!("{key} {value}"));
+            let says = says.collect::<Vec<_>>().join(", ");
+            let says = if says.is_empty() { "nothing that is followed".to_owned() } else { says };
+            let warning = warning.as_ref().map(|warning| ("", format!("warning: {warning}")));
+            [("sampling", format!("{says} (generation_config.json)"))].into_iter().chain(warning).collect()
         }
     }
 }

@@ -18,6 +18,25 @@ pub(super) fn json(text: &str, _tools: &Tools) -> Option<Vec<ToolCall>> {
     some(calls.map(call).collect::<Option<_>>()?)
 }
 
+/// Whether what ends calls, and comes next, stands in a value that is not closed yet: in a string of JSON, or in an
+/// element of a parameter.
+pub(super) fn is_open(text: &str, closes: &str) -> bool {
+    let text = text.trim_start();
+    let json = match text.starts_with(['{', '[']) {
+        true => Some(text),
+        // The name of a function stands before its arguments.
+        false => text.split_once('>').map(|(_, rest)| rest.trim_start()).filter(|rest| rest.starts_with('{')),
+    };
+    match json {
+        Some(json) => {
+            let text = format!("{json}{closes}");
+            let mut values = Deserializer::from_str(&text).into_iter::<Value>();
+            values.find_map(Result::err).is_some_and(|error| error.is_eof())
+        }
+        None => elements::is_open(text),
+    }
+}
+
 /// At least one.
 fn some(calls: Vec<ToolCall>) -> Option<Vec<ToolCall>> {
     (!calls.is_empty()).then_some(calls)

@@ -9,6 +9,18 @@ use serde_json::{Map, Value};
 use super::call::ToolCall;
 use super::tools::Tools;
 
+/// What a value stands between.
+const VALUES: [[&str; 2]; 3] = [
+    ["<parameter=", "</parameter>"],
+    ["<arg_value>", "</arg_value>"],
+    ["<｜DSML｜parameter ", "</｜DSML｜parameter>"],
+];
+
+/// Whether a value has begun and not ended.
+pub(super) fn is_open(text: &str) -> bool {
+    VALUES.iter().any(|[opens, closes]| text.rfind(opens) > text.rfind(closes))
+}
+
 /// Functions one after another.
 pub(super) fn functions(text: &str, tools: &Tools) -> Option<Vec<ToolCall>> {
     let (mut calls, mut rest) = (vec![], text.trim());
@@ -59,6 +71,35 @@ pub(super) fn keys_and_values(text: &str, tools: &Tools) -> Option<Vec<ToolCall>
         rest = after.trim_start();
     }
     Some(vec![ToolCall { id: None, name: name.to_owned(), arguments }])
+}
+
+/// Invocations one after another, as DeepSeek has them since 3.2: each parameter says whether it is a string.
+pub(super) fn invocations(text: &str, _tools: &Tools) -> Option<Vec<ToolCall>> {
+    let (mut calls, mut rest) = (vec![], text.trim());
+    while !rest.is_empty() {
+        let (name, after) = rest.strip_prefix("<｜DSML｜invoke name=\"")?.split_once("\">")?;
+        let (arguments, after) = parameters(after.trim_start())?;
+        calls.push(ToolCall { id: None, name: name.to_owned(), arguments });
+        rest = after.strip_prefix("</｜DSML｜invoke>")?.trim_start();
+    }
+    (!calls.is_empty()).then_some(calls)
+}
+
+/// The parameters of an invocation, and what is behind them.
+fn parameters(mut rest: &str) -> Option<(Map<String, Value>, &str)> {
+    let mut arguments = Map::new();
+    while let Some(one) = rest.strip_prefix("<｜DSML｜parameter name=\"") {
+        let (key, after) = one.split_once("\" string=\"")?;
+        let (string, after) = after.split_once("\">")?;
+        let (text, after) = after.split_once("</｜DSML｜parameter>")?;
+        let value = match string {
+            "true" => Value::String(text.to_owned()),
+            _ => serde_json::from_str(text).ok()?,
+        };
+        arguments.insert(key.to_owned(), value);
+        rest = after.trim_start();
+    }
+    Some((arguments, rest))
 }
 
 /// The value that a text is to a parameter of a function.

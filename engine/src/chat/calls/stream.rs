@@ -3,6 +3,7 @@
 //! What may be the beginning of an opening mark is held back. What stands between marks and is no call is text after
 //! all, marks and all. Calls that a model only thinks of, between `<think>` and `</think>`, are none.
 
+use super::body;
 use super::call::ToolCall;
 use super::syntax::{Place, Syntax};
 use super::tools::Tools;
@@ -110,14 +111,21 @@ impl<'a> CallStream<'a> {
         (syntax.place == Place::Anywhere || first).then_some(at)
     }
 
-    /// Gives on calls if their end is there. An end that stands in a string of an argument is none.
+    /// Gives on calls if their end is there. An end that stands in a string of an argument is none. What ends and is no
+    /// call is text after all, and there may be a call behind its mark.
     fn call(&mut self, syntax: &'static Syntax) -> Option<Vec<Part>> {
         let closes = syntax.closes?;
-        let ends = self.held.match_indices(closes).map(|(at, _)| at);
-        let (at, calls) = ends.filter_map(|at| Some((at, self.calls(syntax, at)?))).next()?;
-        self.held.drain(..at + closes.len());
+        let mut ends = self.held.match_indices(closes).map(|(at, _)| at);
+        let (at, calls) = ends.find_map(|at| match self.calls(syntax, at) {
+            None if body::is_open(&self.held[syntax.opens.len()..at], closes) => None,
+            calls => Some((at, calls)),
+        })?;
         (self.state, self.at_start) = (State::Text, false);
-        Some(calls)
+        match calls {
+            Some(_) => drop(self.held.drain(..at + closes.len())),
+            None => return self.take(syntax.opens.len()),
+        }
+        calls
     }
 
     /// The calls of what is held, up to `end`.

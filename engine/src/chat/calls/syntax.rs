@@ -36,7 +36,7 @@ const ANYWHERE: Syntax =
     Syntax { told_by: &[], opens: "", closes: None, place: Place::Anywhere, body: body::json, tokens: &[] };
 
 /// All that are known.
-static SYNTAXES: [Syntax; 15] = [
+static SYNTAXES: [Syntax; 16] = [
     // Hermes, Qwen 2.5 and 3, SmolLM3, Granite 4: JSON. Qwen3-Coder, Qwen 3.5, Step: elements. GLM: keys and values.
     Syntax {
         told_by: &["<tool_call>"],
@@ -89,6 +89,15 @@ static SYNTAXES: [Syntax; 15] = [
         closes: Some("<｜tool▁calls▁end｜>"),
         body: body::deepseek,
         tokens: &["<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"],
+        ..ANYWHERE
+    },
+    // DeepSeek since 3.2.
+    Syntax {
+        told_by: &["｜DSML｜"],
+        opens: "<｜DSML｜function_calls>",
+        closes: Some("</｜DSML｜function_calls>"),
+        body: elements::invocations,
+        tokens: &["｜DSML｜"],
         ..ANYWHERE
     },
     Syntax {

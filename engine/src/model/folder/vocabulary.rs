@@ -33,8 +33,7 @@ pub(crate) fn read(
     let (spelled, lossy) = file.check(&tokens).map_err(fault)?;
     let encoder = encoder(&bytes, &file).map_err(fault)?;
     let settings = read::object(folder, TOKENIZER_CONFIG)?;
-    let beginning = Beginning::read(&encoder, settings.as_ref(), config, vocab);
-    let (bos, warning) = bos(&encoder, &beginning).map_err(fault)?;
+    let (bos, warning) = bos(&encoder, settings.as_ref()).map_err(fault)?;
     let eos = eos(&encoder, settings.unwrap_or_default(), config, vocab).map_err(fault)?;
     let mut encoder = encoder;
     // What it adds is known now; it would also take white space out of the tokens' offsets.
@@ -76,48 +75,14 @@ fn eos(
     id.map(Some).ok_or_else(|| Fault::NoSpelling { key: "eos_token", text: text.to_owned() })
 }
 
-/// What puts a token in front of a text.
-struct Beginning<'a> {
-    /// The class in `tokenizer_config.json`; without the file, that of the model's family.
-    class: &'a str,
-    /// `add_bos_token` of `tokenizer_config.json`.
-    wanted: Option<bool>,
-    /// `bos_token` there, or `bos_token_id` of `config.json`.
-    bos: Option<u32>,
-}
-
-impl<'a> Beginning<'a> {
-    fn read(
-        encoder: &tokenizers::Tokenizer,
-        settings: Option<&'a Map<String, Value>>,
-        config: &'a Map<String, Value>,
-        vocab: u32,
-    ) -> Beginning<'a> {
-        let text =
-            |values: &'a Map<String, Value>, key| values.get(key).and_then(Value::as_str).unwrap_or("");
-        let spelled = settings.and_then(|settings| encoder.token_to_id(spelling(settings, "bos_token")?));
-        let numbered = || special::ids(config, "bos_token_id", vocab).unwrap_or_default().first().copied();
-        Beginning {
-            class: match settings {
-                Some(settings) => text(settings, "tokenizer_class"),
-                None if text(config, "model_type") == "llama" => LLAMA_CLASS,
-                None => "",
-            },
-            wanted: settings.and_then(|settings| settings.get("add_bos_token")?.as_bool()),
-            bos: spelled.or_else(numbered),
-        }
-    }
-}
-
-const LLAMA_CLASS: &str = "LlamaTokenizer";
-
 /// The token that begins a text, and a warning where two files differ in it.
 ///
-/// It is what the post-processor of `tokenizer.json` puts in front of a text. Llama's own classes in transformers make
-/// that step anew: by `add_bos_token` of `tokenizer_config.json`, which is true for them unless it says otherwise.
+/// It is what the post-processor of `tokenizer.json` puts in front of a text, as in transformers since version 5, which
+/// does not read `add_bos_token` of `tokenizer_config.json` where there is a `tokenizer.json`. Version 4 obeyed it in
+/// Llama's own classes.
 fn bos(
     encoder: &tokenizers::Tokenizer,
-    beginning: &Beginning<'_>,
+    settings: Option<&Map<String, Value>>,
 ) -> Result<(Option<u32>, Option<String>), Fault> {
     let ids = |special| {
         let encoding = encoder.encode_fast("a", special).map_err(|e| Fault::Library(e.to_string()))?;
@@ -129,18 +94,14 @@ fn bos(
         Some([bos]) => Some(*bos),
         _ => return Err(Fault::PostProcessor { all, text }),
     };
-    let own = beginning.class.starts_with(LLAMA_CLASS);
-    let differ = beginning.wanted.is_some_and(|wanted| wanted != added.is_some());
-    let warning = differ.then(|| {
+    let wanted = settings.and_then(|settings| settings.get("add_bos_token")?.as_bool());
+    let differ = wanted.filter(|wanted| *wanted != added.is_some()).map(|wanted| {
+        let [says, does] = [wanted, added.is_some()].map(|begins| if begins { "one" } else { "none" });
         format!(
-            "add_bos_token of tokenizer_config.json and the post-processor of tokenizer.json differ in whether a text \
-             begins with a token of its own; {} is followed, as by transformers",
-            if own { TOKENIZER_CONFIG } else { TOKENIZER }
+            "add_bos_token of tokenizer_config.json says that a text begins with a token of its own: {says}; the \
+             post-processor of tokenizer.json puts {does} there, and is followed, as by transformers 5 (version 4 \
+             followed the former for Llama's classes)"
         )
     });
-    match (own, beginning.wanted.unwrap_or(true)) {
-        (false, _) => Ok((added, warning)),
-        (true, false) => Ok((None, warning)),
-        (true, true) => Ok((Some(added.or(beginning.bos).ok_or(Fault::NoBos)?), warning)),
-    }
+    Ok((added, differ))
 }

@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 use warpwright_engine::chat::{ChatTemplate, Conversation, Part, Serde, Then, ToolCall, Tools};
 
 /// Templates that tell of tools, and whose calls are not found, with the reason.
-const NOT_FOUND: [(&str, &str); 3] = [
-    ("deepseek-ai-DeepSeek-V3.2", "marks of its own, which nobody else has"),
+const NOT_FOUND: [(&str, &str); 2] = [
     ("vllm-tool_chat_template_glm4", "leaves calls out of a message without text"),
     ("vllm-tool_chat_template_phi4_mini", "writes arguments as a Python dictionary"),
 ];
@@ -157,6 +156,79 @@ fn calls_are_told_from_text() {
         let template = ChatTemplate::new(template, vec![]).unwrap();
         let found = parts(&template, &tools, prompt, &[&reply]);
         assert_eq!((found.0, found.1.len()), (said.replace("{}", hermes), calls), "{reply}");
+    }
+}
+
+/// What these two tell a model to write, although they write calls otherwise, or not at all.
+#[test]
+fn what_a_template_tells_to_write_is_found() {
+    let tools = Tools::new(TOOLS).unwrap();
+    let cases = [
+        (
+            "vllm-tool_chat_template_glm4",
+            "<tool_call>weather\n<arg_key>place</arg_key>\n<arg_value>12</arg_value>\n<arg_key>days</arg_key>\n\
+             <arg_value>2</arg_value>\n</tool_call>",
+        ),
+        (
+            "vllm-tool_chat_template_phi4_mini",
+            "functools[{\"name\": \"weather\", \"arguments\": {\"place\": \"12\", \"days\": 2}}]",
+        ),
+    ];
+    for (name, reply) in cases {
+        let file = format!("{}/tests/data/templates/{name}.jinja", env!("CARGO_MANIFEST_DIR"));
+        let template = ChatTemplate::new(&std::fs::read_to_string(file).unwrap(), vec![]).unwrap();
+        let (said, calls) = parts(&template, &tools, "", &[reply]);
+        let arguments = Value::from(calls[0].arguments.clone());
+        assert_eq!(
+            (said.as_str(), calls.len(), arguments),
+            ("", 1, json!({ "place": "12", "days": 2 })),
+            "{name}"
+        );
+    }
+}
+
+/// A call that is closed and none is text at once, and nothing behind it waits for the end of the reply.
+#[test]
+fn what_is_closed_and_no_call_holds_nothing_back() {
+    let tools = Tools::new(TOOLS).unwrap();
+    let broken = [
+        ("<tool_call>", "<tool_call>{\"name\": weather\"}</tool_call>"),
+        ("<tool_call>", "<tool_call>{\"name\": \"weather\", \"arguments\": {</tool_call>"),
+        ("<tool_call>", "<tool_call>weather in Rome</tool_call>"),
+        ("<tool_call>", "<tool_call><function=weather><parameter=place>12</parameter></tool_call>"),
+        ("<function=", "<function=weather>{\"place\": }</function>"),
+        ("｜DSML｜", "<｜DSML｜function_calls>weather()</｜DSML｜function_calls>"),
+        ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁begin｜>weather()<｜tool▁calls▁end｜>"),
+    ];
+    for (template, reply) in broken {
+        let template = ChatTemplate::new(template, vec![]).unwrap();
+        let mut stream = template.calls(&tools, "");
+        let mut said = String::new();
+        for letter in format!("{reply} And so").chars() {
+            for part in stream.push(&letter.to_string()) {
+                let Part::Text(text) = part else { panic!("{part:?}") };
+                said.push_str(&text);
+            }
+        }
+        assert_eq!(said, format!("{reply} And so"));
+        assert_eq!(stream.finish(), []);
+    }
+    // An end in a string, or in a value, is waited for.
+    let open = [
+        "<tool_call>{\"name\": \"weather\", \"arguments\": {\"place\": \"</tool_call>\"}}</tool_call>",
+        "<tool_call><function=weather><parameter=place></tool_call></parameter></function></tool_call>",
+        "<tool_call>weather<arg_key>place</arg_key><arg_value></tool_call></arg_value></tool_call>",
+    ];
+    for reply in open {
+        let template = ChatTemplate::new("<tool_call>", vec![]).unwrap();
+        let letters: Vec<String> = reply.chars().map(String::from).collect();
+        let (said, calls) =
+            parts(&template, &tools, "", &letters.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(
+            (said.as_str(), calls[0].arguments["place"].as_str()),
+            ("", Some("</tool_call>")),
+            "{reply}"
+        );
     }
 }
 

@@ -1,0 +1,55 @@
+//! Grammars, and parts of them, that no text ever leaves: `a: "x" a`, or a schema that requires itself.
+//!
+//! A symbol *ends* if it is a terminal, may be empty, or has a rule all of whose symbols end. That is the least such set,
+//! so a rule that only leads back to itself does not put its symbol there. A part that does not end is refused even where
+//! a text can go around it: a model that goes in writes until its context is full.
+
+use std::collections::BTreeSet;
+
+use llguidance::earley::{CGrammar, CSymIdx};
+
+/// The name of the first part of a grammar, from its beginning on, that does not end.
+pub(super) fn part(grammar: &CGrammar) -> Option<String> {
+    let reached = reached(grammar);
+    let ending = ending(grammar, &reached);
+    let endless = || reached.iter().filter(|symbol| !ending.contains(&symbol.as_index()));
+    let name = |symbol: &CSymIdx| grammar.sym_name(*symbol).to_owned();
+    // In a schema only what is referred to can lead back to itself, and its symbol has the name of the reference.
+    let referred = endless().map(name).find(|name| name.contains('#'));
+    referred.or_else(|| endless().map(name).next())
+}
+
+/// The symbols that a text can come to, in the order of the rules.
+fn reached(grammar: &CGrammar) -> Vec<CSymIdx> {
+    let (mut known, mut reached) = (BTreeSet::new(), vec![grammar.start()]);
+    known.insert(grammar.start().as_index());
+    let mut next = 0;
+    while let Some(symbol) = reached.get(next).copied() {
+        next += 1;
+        for rule in grammar.rules_of(symbol) {
+            let parts = grammar.rule_rhs(*rule).0.iter();
+            reached.extend(parts.filter(|part| known.insert(part.as_index())));
+        }
+    }
+    reached
+}
+
+/// Those of them that end.
+fn ending(grammar: &CGrammar, symbols: &[CSymIdx]) -> BTreeSet<usize> {
+    let mut ending = BTreeSet::new();
+    loop {
+        let before = ending.len();
+        for symbol in symbols {
+            let data = grammar.sym_data(*symbol);
+            let mut rules = data.rules.iter().map(|rule| grammar.rule_rhs(*rule).0);
+            let empty = data.is_nullable || !data.cond_nullable.is_empty();
+            let given = data.is_terminal || data.gen_grammar.is_some() || empty;
+            if given || rules.any(|parts| parts.iter().all(|part| ending.contains(&part.as_index()))) {
+                ending.insert(symbol.as_index());
+            }
+        }
+        if ending.len() == before {
+            return ending;
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What each key of `generation_config.json` means here: it is used, or changes no text, or would change the text if it
+//! were read.
+//!
+//! The keys are those of transformers' `GenerationConfig`, up to 5.23, and what other programs add. A key that changes no
+//! text at its usual value is told only where it has another one; a key that is not known is told, too.
+
+use serde_json::{Map, Value};
+
+use crate::model::folder::json::shown;
+
+enum Fate {
+    /// Something reads it.
+    Used,
+    /// It changes no token.
+    Harmless,
+    /// These values change nothing.
+    Only(fn(&Value) -> bool),
+}
+
+use Fate::{Harmless, Only, Used};
+
+fn zero(value: &Value) -> bool {
+    value.as_f64() == Some(0.0)
+}
+
+fn one(value: &Value) -> bool {
+    value.as_f64() == Some(1.0)
+}
+
+fn off(value: &Value) -> bool {
+    *value == Value::Bool(false)
+}
+
+fn empty(value: &Value) -> bool {
+    value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty)
+}
+
+/// Nothing but `null`.
+fn none(_: &Value) -> bool {
+    false
+}
+
+#[rustfmt::skip] // one key a line
+const KEYS: &[(&str, Fate)] = &[
+    ("do_sample", Used),
+    ("temperature", Used),
+    ("top_k", Used),
+    ("top_p", Used),
+    ("min_p", Used),
+    ("typical_p", Used),
+    ("repetition_penalty", Used),
+    ("eos_token_id", Used),
+    // What is drawn, and from what.
+    ("num_beams", Only(one)),
+    ("num_beam_groups", Only(one)),
+    ("diversity_penalty", Only(zero)),
+    ("penalty_alpha", Only(zero)),
+    ("dola_layers", Only(none)),
+    ("constraints", Only(empty)),
+    ("force_words_ids", Only(empty)),
+    ("top_h", Only(none)),
+    ("epsilon_cutoff", Only(zero)),
+    ("eta_cutoff", Only(zero)),
+    ("encoder_repetition_penalty", Only(one)),
+    ("no_repeat_ngram_size", Only(zero)),
+    ("encoder_no_repeat_ngram_size", Only(zero)),
+    ("bad_words_ids", Only(empty)),
+    ("forced_bos_token_id", Only(none)),
+    ("forced_eos_token_id", Only(none)),
+    ("forced_decoder_ids", Only(empty)),
+    ("exponential_decay_length_penalty", Only(none)),
+    ("suppress_tokens", Only(empty)),
+    ("begin_suppress_tokens", Only(empty)),
+    ("sequence_bias", Only(empty)),
+    ("token_healing", Only(off)),
+    ("guidance_scale", Only(one)),
+    ("watermarking_config", Only(none)),
+    // Where a text ends.
+    ("min_length", Only(zero)),
+    ("min_new_tokens", Only(zero)),
+    ("stop_strings", Only(empty)),
+    // How long a text gets is for the command to say.
+    ("max_length", Harmless),
+    ("max_new_tokens", Harmless),
+    ("max_time", Harmless),
+    ("num_return_sequences", Harmless),
+    // Of beams.
+    ("early_stopping", Harmless),
+    ("length_penalty", Harmless),
+    // Tokens that only batches, or encoders with decoders, are given.
+    ("bos_token_id", Harmless),
+    ("pad_token_id", Harmless),
+    ("decoder_start_token_id", Harmless),
+    // The same probabilities, or a logit that is not finite, which is an error here.
+    ("renormalize_logits", Harmless),
+    ("remove_invalid_values", Harmless),
+    // How fast it is, and what is printed.
+    ("use_cache", Harmless),
+    ("use_mtp", Harmless),
+    ("cache_implementation", Harmless),
+    ("cache_config", Harmless),
+    ("max_cache_len", Harmless),
+    ("return_legacy_cache", Harmless),
+    ("low_memory", Harmless),
+    ("prefill_chunk_size", Harmless),
+    ("compile_config", Harmless),
+    ("disable_compile", Harmless),
+    ("continuous_batching_config", Harmless),
+    ("output_attentions", Harmless),
+    ("output_hidden_states", Harmless),
+    ("output_scores", Harmless),
+    ("output_logits", Harmless),
+    ("return_dict_in_generate", Harmless),
+    ("is_assistant", Harmless),
+    ("num_assistant_tokens", Harmless),
+    ("num_assistant_tokens_schedule", Harmless),
+    ("assistant_confidence_threshold", Harmless),
+    ("prompt_lookup_num_tokens", Harmless),
+    ("max_matching_ngram_size", Harmless),
+    ("assistant_early_exit", Harmless),
+    ("assistant_lookbehind", Harmless),
+    ("target_lookbehind", Harmless),
+    ("assistant_ensemble_weight", Harmless),
+    ("speculation_type", Harmless),
+    ("generation_kwargs", Only(empty)),
+    // What is said of the file.
+    ("_from_model_config", Harmless),
+    ("_commit_hash", Harmless),
+    ("_original_object_hash", Harmless),
+    ("transformers_version", Harmless),
+    ("transformers.js_config", Harmless),
+];
+
+/// The keys that nothing reads and that may change a text, each with its value, in the order of the file.
+pub(super) fn unread(values: &Map<String, Value>) -> Vec<(String, String)> {
+    let told = values.iter().filter(|(key, value)| !value.is_null() && may_change(key, value));
+    told.map(|(key, value)| (key.clone(), shown(value))).collect()
+}
+
+fn may_change(key: &str, value: &Value) -> bool {
+    match KEYS.iter().find(|(name, _)| *name == key) {
+        Some((_, Used | Harmless)) => false,
+        Some((_, Only(neutral))) => !neutral(value),
+        None => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn keys_stand_once() {
+        let mut names: Vec<_> = KEYS.iter().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+    }
+
+    #[test]
+    fn what_changes_a_text_and_is_not_read_is_told() {
+        let neutral = json!({
+            "temperature": 0.5, "num_beams": 1, "no_repeat_ngram_size": 0, "epsilon_cutoff": 0.0, "guidance_scale": null,
+            "bad_words_ids": [], "max_new_tokens": 2048, "transformers_version": "5.23.0", "token_healing": false,
+        });
+        assert_eq!(unread(neutral.as_object().unwrap()), []);
+        let told = json!({
+            "num_beams": 4, "eta_cutoff": 2e-3, "no_repeat_ngram_size": 3, "encoder_repetition_penalty": 1.5,
+            "suppress_tokens": [7], "top_h": 0.4, "stop_strings": "END", "chat_format": "chatml",
+        });
+        let names = unread(told.as_object().unwrap()).into_iter().map(|(name, _)| name);
+        let mut wanted: Vec<_> = told.as_object().unwrap().keys().cloned().collect();
+        let mut names: Vec<_> = names.collect();
+        names.sort_unstable();
+        wanted.sort_unstable();
+        assert_eq!(names, wanted);
+        assert_eq!(
+            unread(json!({ "num_beams": 4 }).as_object().unwrap()),
+            [("num_beams".into(), "4".into())]
+        );
+    }
+}
