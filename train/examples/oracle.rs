@@ -1,12 +1,17 @@
-//! Holds the first steps of a fine-tune to the reference in f64, on the same model, data and seed.
+//! Holds the first steps of a fine-tune to the reference, on the same model, data and seed.
 //!
-//! It takes the folder that `warpwright finetune` wrote, and the flags that it was given; the others must have had their
-//! defaults. Exit code 1 says that a loss was too far off, 2 that it could not run.
+//! `compute` runs the reference: in f64, or rounded wherever a step in bf16 rounds. `compare` puts the losses that
+//! `warpwright finetune` wrote beside it; it needs neither the model nor the data. Flags that `compute` does not have must
+//! have had their defaults. Exit code 1 says that a loss was too far off, 2 that it could not run.
 
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
-use clap::Parser;
+use clap::{Args, Parser, ValueEnum};
+use serde_json::{Value, json};
 use warpwright_engine::Model;
 use warpwright_kernels::train::Storage;
 use warpwright_kernels::train::adamw::AdamW;
@@ -14,19 +19,25 @@ use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{Base, BaseFormat};
 use warpwright_train::data::{Batches, Data, Length, Preprocess, Shape};
 use warpwright_train::reference::{self, Adapters, References, Trainer};
-use warpwright_train::{Lora, Projection, Training};
+use warpwright_train::{LayerWeights, Lora, Projection, Training, Weights};
 
 type Failure = Box<dyn std::error::Error>;
 
 /// The share of the steps over which the rate rises, as `finetune` has it.
 const WARMUP: f64 = 0.03;
 
-/// Compares the first losses of a fine-tune with those of the reference in f64
+/// The first losses of a fine-tune, and those of the reference
 #[derive(Parser)]
-struct Options {
+enum Command {
+    /// Computes the first losses by the reference
+    Compute(Compute),
+    /// Compares the losses of fine-tunes with those of the reference
+    Compare(Compare),
+}
+
+#[derive(Args)]
+struct Compute {
     model: PathBuf,
-    /// The folder of the adapter
-    out: PathBuf,
     #[arg(long)]
     data: PathBuf,
     #[arg(long, default_value_t = 1024)]
@@ -40,16 +51,56 @@ struct Options {
     lr: f64,
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Steps to compare
+    /// Steps to compute
     #[arg(long, default_value_t = 20)]
     first: u32,
+    /// How tensors are stored between operations
+    #[arg(long, value_enum, default_value_t = Rounding::F64)]
+    storage: Rounding,
+    /// What the frozen matrices and the embedding are rounded to [default: as --storage]
+    #[arg(long, value_enum)]
+    weights: Option<Rounding>,
+    /// File of the losses, an object a line as in metrics.jsonl
+    #[arg(long)]
+    out: PathBuf,
+}
+
+#[derive(Args)]
+struct Compare {
+    /// Losses of the reference
+    #[arg(long)]
+    reference: PathBuf,
+    /// Adapters, or files of losses
+    #[arg(required = true)]
+    found: Vec<PathBuf>,
     /// Largest difference of a loss
     #[arg(long, default_value_t = 0.01)]
     within: f64,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Rounding {
+    /// Nothing is rounded
+    F64,
+    /// As the step in bf16 rounds
+    Bf16,
+}
+
+impl Rounding {
+    fn storage(self) -> Storage {
+        match self {
+            Rounding::F64 => Storage::F64,
+            Rounding::Bf16 => Storage::Bf16,
+        }
+    }
+}
+
 fn main() -> ExitCode {
-    match compare(&Options::parse()) {
+    let done = match Command::parse() {
+        Command::Compute(options) => compute(&options).map(|()| true),
+        Command::Compare(options) => compare(&options),
+    };
+    match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(failure) => {
@@ -59,46 +110,75 @@ fn main() -> ExitCode {
     }
 }
 
-fn compare(options: &Options) -> Result<bool, Failure> {
-    let losses = losses(&options.out.join("metrics.jsonl"))?;
-    let first = options.first.min(options.steps);
-    if losses.len() < first as usize {
-        return Err(format!("{} has {} steps", options.out.display(), losses.len()).into());
-    }
+fn compute(options: &Compute) -> Result<(), Failure> {
     let model = Model::open(&options.model)?;
     let base = Base::of(&model, BaseFormat::Auto)?;
     let lora =
         Lora { rank: 16, alpha: 32.0, dropout: 0.0, seed: options.seed, targets: Projection::ALL.into() };
     let adapters = Adapters::random(&base.config, &lora, options.seed);
     let batches = batches(options, &model)?;
-    let mut exact =
-        reference::Model::new(base.config.clone(), lora, base.exact()?, Storage::F64, &References)?;
-    exact.pairing = base.pairing;
-    let mut trainer = Trainer::new(&exact, training(options), adapters)?;
-    let mut largest: f64 = 0.0;
-    println!("step        f64     device  difference");
-    for step in 0..first {
-        let (wanted, found) = (trainer.step(&batches.step(step))?.loss, losses[step as usize]);
-        largest = largest.max((wanted - found).abs());
-        println!("{:4} {wanted:10.6} {found:10.6} {:11.2e}", step + 1, found - wanted);
+    let weights = rounded(base.exact()?, options.weights.unwrap_or(options.storage).storage());
+    let storage = options.storage.storage();
+    let mut reference = reference::Model::new(base.config.clone(), lora, weights, storage, &References)?;
+    reference.pairing = base.pairing;
+    let mut trainer = Trainer::new(&reference, training(options), adapters)?;
+    let mut out = BufWriter::new(File::create(&options.out)?);
+    for step in 0..options.first.min(options.steps) {
+        let (micros, began) = (batches.step(step), Instant::now());
+        let record = trainer.step(&micros)?;
+        println!("{:4} {:10.6} {:6.1} s", step + 1, record.loss, began.elapsed().as_secs_f64());
+        writeln!(out, "{}", json!({ "step": step + 1, "loss": record.loss, "norm": record.norm }))?;
+        out.flush()?;
     }
-    let right = largest <= options.within;
-    println!(
-        "the largest difference is {largest:.2e}, {} {}",
-        if right { "within" } else { "above" },
-        options.within
-    );
-    Ok(right)
+    Ok(())
 }
 
-/// The loss of each step that was recorded.
+/// What a device has of the frozen weights: vectors stay as they are.
+fn rounded(weights: Weights, to: Storage) -> Weights {
+    let layer = |layer: LayerWeights| LayerWeights {
+        projections: layer.projections.map(|matrix| to.store(matrix)),
+        ..layer
+    };
+    Weights {
+        embed: to.store(weights.embed),
+        head: weights.head.map(|head| to.store(head)),
+        norm: weights.norm,
+        layers: weights.layers.into_iter().map(layer).collect(),
+    }
+}
+
+fn compare(options: &Compare) -> Result<bool, Failure> {
+    let reference = losses(&options.reference)?;
+    let mut fine = true;
+    for path in &options.found {
+        let found = losses(path)?;
+        if found.len() < reference.len() {
+            return Err(format!("{} has {} steps of {}", path.display(), found.len(), reference.len()).into());
+        }
+        println!("{}\nstep  reference      found  difference", path.display());
+        let mut largest: f64 = 0.0;
+        for (step, (wanted, found)) in (1..).zip(reference.iter().zip(&found)) {
+            // Not a number is not below the largest.
+            largest = if (wanted - found).abs() <= largest { largest } else { (wanted - found).abs() };
+            println!("{step:4} {wanted:10.6} {found:10.6} {:11.2e}", found - wanted);
+        }
+        let right = largest <= options.within;
+        fine &= right;
+        let verdict = if right { "within" } else { "above" };
+        println!("the largest difference is {largest:.2e}, {verdict} {}", options.within);
+    }
+    Ok(fine)
+}
+
+/// The loss of each step that was recorded; of a step that was not finite, no number.
 fn losses(path: &Path) -> Result<Vec<f64>, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let rows = text.lines().map(serde_json::from_str::<serde_json::Value>).collect::<Result<Vec<_>, _>>()?;
-    Ok(rows.iter().filter_map(|row| row["loss"].as_f64()).collect())
+    let path = if path.is_dir() { path.join("metrics.jsonl") } else { path.to_owned() };
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let rows = text.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
+    Ok(rows.iter().filter_map(|row| row.get("loss")).map(|loss| loss.as_f64().unwrap_or(f64::NAN)).collect())
 }
 
-fn batches(options: &Options, model: &Model) -> Result<Batches, Failure> {
+fn batches(options: &Compute, model: &Model) -> Result<Batches, Failure> {
     let (tokenizer, template) = (model.tokenizer()?, model.chat_template()?);
     let how = Preprocess {
         tokenizer: &tokenizer,
@@ -118,7 +198,7 @@ fn batches(options: &Options, model: &Model) -> Result<Batches, Failure> {
     Ok(Batches::new(data, shape)?)
 }
 
-fn training(options: &Options) -> Training {
+fn training(options: &Compute) -> Training {
     let warmup = (WARMUP * f64::from(options.steps)).ceil() as u32;
     let schedule =
         Schedule { decay: Decay::Cosine, lr: options.lr, lr_min: 0.0, warmup, total: options.steps };

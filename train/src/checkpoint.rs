@@ -14,7 +14,8 @@ use crate::step::Snapshot;
 use crate::{Error, files};
 
 const OPTIMIZER: &str = "optimizer.safetensors";
-const STATE: &str = "trainer_state.json";
+/// The file by which a folder is a checkpoint.
+pub const STATE: &str = "trainer_state.json";
 const MOMENTS: [&str; 2] = ["first.", "second."];
 
 /// What decides what training computes, bit for bit, by the names under which users know it: settings, and hashes of

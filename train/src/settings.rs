@@ -37,7 +37,8 @@ impl Lora {
     /// Refuses settings that make no adapter.
     pub fn check(&self) -> Result<(), Error> {
         Error::unless(self.rank > 0, "rank", self.rank, "at least 1")?;
-        Error::unless(self.alpha.is_finite(), "alpha", self.alpha, "a number")?;
+        let scales = self.alpha.is_finite() && self.alpha != 0.0;
+        Error::unless(scales, "alpha", self.alpha, "a number other than 0")?;
         Error::unless((0.0..1.0).contains(&self.dropout), "dropout", self.dropout, "from 0 to below 1")
     }
 

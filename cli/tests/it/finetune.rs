@@ -212,7 +212,7 @@ fn shows_a_plan_without_training() {
 #[test]
 fn refuses_early_by_name() {
     let bench = Bench::new(SAMPLES);
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 16] = [
         (&["--targets", "lm_head"], "no projection of that name"),
         (&["--rank", "0"], "rank is 0, must be at least 1"),
         (&["--dropout", "1"], "dropout is 1, must be from 0 to below 1"),
@@ -226,8 +226,18 @@ fn refuses_early_by_name() {
         (&["--clip", "0"], "--clip 0 is no norm"),
         (&["--save-every", "0"], "0 is not in 1.."),
         (&["--steps", "0"], "the number of steps is 0, must be at least 1"),
-        (&["--lr=-1"], "--lr -1 is no learning rate"),
-        (&["--resume", "/nowhere/checkpoint-1"], "cannot read /nowhere/checkpoint-1/trainer_state.json"),
+        (&["--lr", "-1"], "--lr -1 is no learning rate"),
+        (&["--weight-decay", "-1"], "weight decay is -1, must be 0 or more"),
+        (&["--alpha", "0"], "alpha is 0, must be a number other than 0"),
+        (&["--seq", "1"], "--seq 1 is too short: a token is learned from those before it"),
+        (
+            &["--resume", "/nowhere/checkpoint-1"],
+            "--resume /nowhere/checkpoint-1 is no checkpoint: there is no trainer_state.json in it",
+        ),
+        (
+            &["--steps", "100000", "--save-every", "1", "--rank", "4096", "--insist"],
+            "the adapter and 100000 checkpoints take",
+        ),
     ];
     for (flags, wanted) in cases {
         let err = bench.refused(flags);
@@ -273,7 +283,10 @@ const PROMPT: &str = r#"{"prompt": "one two three four five six seven eight nine
 fn refuses_samples_by_their_line() {
     let cases = [
         ("{\"text\": \"fine\"}\n{\"text\": 3}\n", "line 2: it has a \"text\" that is no string"),
-        ("{\"text\": \"fine\"}\n\n{\"text\": \n", "line 3: it is no JSON"),
+        (
+            "\u{feff}{\"text\": \"fine\"}\n\n{\"text\": \n",
+            "line 3: it is no JSON: EOF while parsing a value at column 9\n",
+        ),
         ("[1]\n", "line 1: it is no JSON object"),
         ("{\"input\": \"x\"}\n", "line 1: it has the keys [input]"),
         (

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Trains adapters with `warpwright finetune` and compares what PEFT and warpwright compute with them.
 
-    compare.py PROGRAM MODEL WORK [DEVICE]
+    compare.py PROGRAM MODEL WORK [DEVICE] [LOGITS]
 
-MODEL is a Hugging Face folder of the family llama, qwen2 or qwen3; WORK is a folder for adapters and models. Prints a
+MODEL is a Hugging Face folder of the family llama, qwen2 or qwen3; WORK is a folder for adapters and models; LOGITS is
+the example `logits` of `train`, in the folder of PROGRAM unless it is named. Prints a
 row for each adapter, and ends with 1 if a number is above its bound. README.md says what the columns are.
 """
 import json, logging, pathlib, shutil, subprocess, sys, warnings
@@ -23,7 +24,7 @@ TEXT = "A slice borrows from the vector that owns the memory."
 PROJECTIONS = [f"{name}_proj" for name in ["q", "k", "v", "o", "gate", "up", "down"]]
 ADAPTERS = [("all-linear", 16), ("all-linear", 6), ("q_proj,v_proj", 16), ("q_proj,v_proj", 6)]
 CASES = [(base, targets, rank) for base in ["keep", "nf4"] for targets, rank in ADAPTERS]
-BOUNDS = {"logits": 1e-3, "base": 1e-3, "kv16": 3e-4, "loss": 1e-5, "merged": 1e-6, "changed": 0}
+BOUNDS = {"step": 1e-4, "logits": 1e-3, "base": 1e-3, "kv16": 3e-4, "loss": 1e-5, "merged": 1e-6, "changed": 0}
 
 # The values of bitsandbytes' NF4 and the midpoints between them.
 NF4 = np.array([-1.0, -0.6961928, -0.52507305, -0.3949175, -0.28444138, -0.18477343, -0.091050036, 0.0, 0.0795803,
@@ -75,8 +76,9 @@ def run(*command):
 class Ours:
     """What the program computes."""
 
-    def __init__(self, program, device):
-        self.program, self.device = program, ["--device", device]
+    def __init__(self, program, device, example):
+        self.program, self.example, self.device = program, example, ["--device", device]
+        self.number = ["--cuda", device.removeprefix("cuda:")] if device.startswith("cuda:") else []
 
     def finetune(self, model, out, base, targets, rank):
         """Trains an adapter, and gives TEXT's learned tokens and its losses before and after."""
@@ -94,6 +96,14 @@ class Ours:
         out = model.parent / "logits"
         run(self.program, "logits", model, "--ids", ",".join(map(str, ids)), "--out", out,
             *(["--adapter", adapter] if adapter else []), *self.device)
+        return np.fromfile(out, "<f4").reshape(len(ids), -1)
+
+    def step_logits(self, model, ids, adapter, targets, rank):
+        """Those of the step of training in f32, over the model as it is."""
+        out = model.parent / "logits"
+        names = ["--targets", targets] if targets != "all-linear" else []
+        run(self.example, model, "--ids", ",".join(map(str, ids)), "--out", out, "--adapter", adapter, "--rank", rank,
+            "--base", "keep", *names, *self.number)
         return np.fromfile(out, "<f4").reshape(len(ids), -1)
 
     def merge(self, model, adapter, out):
@@ -176,10 +186,12 @@ def compare(program, model, work, base, targets, rank):
     after_16 = [logits(with_adapter, ids, "kv16") for ids in prompts]
     with_loss = loss(with_adapter, folder, learned)
     ours = [program.logits(folder, ids, adapter) for ids in prompts]
+    ours_step = [program.step_logits(folder, ids, adapter, targets, rank) for ids in prompts]
     ours_before = [program.logits(folder, ids) for ids in prompts]
     row = {
         "effect": max(map(apart, after, before)),
         "base": max(map(apart, ours_before, before)),
+        "step": max(map(apart, ours_step, after)),
         "logits": max(map(apart, ours, after)),
         "kv16": max(map(apart, ours, after_16)),
         "loss": max(abs(a / b - 1) for a, b in zip(losses, [plain_loss, with_loss], strict=True)),
@@ -189,14 +201,15 @@ def compare(program, model, work, base, targets, rank):
     return row, told
 
 
-def main(program, model, work, device="emu"):
-    program, model, work = Ours(program, device), pathlib.Path(model), pathlib.Path(work)
+def main(program, model, work, device="emu", example=None):
+    example = example or pathlib.Path(program).parent / "examples/logits"
+    program, model, work = Ours(program, device, example), pathlib.Path(model), pathlib.Path(work)
     work.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
     disable_progress_bar()
     fine = True
-    print("| base | targets | rank | effect | base | logits | kv16 | loss | merged | changed |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("| base | targets | rank | effect | base | step | logits | kv16 | loss | merged | changed |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     for case in CASES:
         row, told = compare(program, model, work, *case)
         cells = [*map(str, case), *(f"{number:.1e}" for number in row.values())]

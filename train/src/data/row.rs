@@ -25,7 +25,7 @@ const KEYS: [&str; 8] =
 impl Row {
     /// The problem, if it is no row, completes "it".
     pub(super) fn parse(line: &[u8]) -> Result<Row, String> {
-        let value: Value = serde_json::from_slice(line).map_err(|error| format!("is no JSON: {error}"))?;
+        let value: Value = serde_json::from_slice(line).map_err(|error| no_json(line, &error))?;
         let Value::Object(object) = value else { return Err("is no JSON object".into()) };
         let has = |key: &str| object.contains_key(key);
         let string = |key: &str| string(&object, key);
@@ -71,6 +71,16 @@ impl Row {
         let learned = chat::one_range(first..ids.len());
         Ok(Tokens { ids, learned })
     }
+}
+
+/// Why a line is no JSON. Of its one line, the column says where.
+fn no_json(line: &[u8], error: &serde_json::Error) -> String {
+    if std::str::from_utf8(line).is_err() {
+        return "is not in UTF-8".into();
+    }
+    let problem = error.to_string();
+    let problem = problem.split(" at line ").next().unwrap_or_default();
+    format!("is no JSON: {problem} at column {}", error.column())
 }
 
 const NO_TEMPLATE: &str = "is a conversation, and the model has no chat template (tokenizer.chat_template of a GGUF file; \

@@ -58,9 +58,11 @@ impl Data {
     pub fn read(path: &Path, how: &Preprocess<'_>) -> Result<Data, Error> {
         let len = how.len;
         let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+        // Some editors begin a file with the mark of its encoding.
+        let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
         let refuse = |line: usize, problem: String| Error::Data { path: path.to_owned(), line, problem };
         let mut data = Data { samples: vec![], dropped: 0, conversations: 0 };
-        for (line, text) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
+        for (line, text) in (1..).zip(text.split(|&byte| byte == b'\n')) {
             if text.trim_ascii().is_empty() {
                 continue;
             }

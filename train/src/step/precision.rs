@@ -103,6 +103,14 @@ impl Pass {
         }
     }
 
+    /// `[chunk, vocab]`: the logits of the last chunk of an evaluation.
+    pub(super) fn logits(&self) -> &View<f32> {
+        match self {
+            Pass::F32(step) => &step.buffers.head.logits,
+            Pass::Bf16(step) => step.buffers.head.logits(),
+        }
+    }
+
     pub(super) fn run(&self, queue: &mut impl Queue, work: Work) -> Result<(), DriverError> {
         match work {
             Work::Evaluation => self.evaluate(queue),

@@ -162,6 +162,22 @@ impl Trainer {
         Ok(Evaluation { loss: losses.into_iter().map(f64::from).sum(), tokens: micro.labelled() })
     }
 
+    /// The logits of a micro-batch, `[tokens, vocab]`, under the adapters as they are, without dropout. Like
+    /// [`evaluate`](Self::evaluate) it changes nothing that training goes on from.
+    ///
+    /// # Errors
+    ///
+    /// As [`evaluate`](Self::evaluate); a trainer of more tokens than have logits at once ([`Settings::head_chunk`]).
+    pub fn logits(&mut self, micro: &MicroBatch) -> Result<Vec<f32>, Error> {
+        let Settings { tokens, head_chunk, .. } = self.settings;
+        let wanted = "at most as many as have logits at once (head_chunk)";
+        Error::unless(tokens <= head_chunk, "the number of tokens of the trainer", tokens, wanted)?;
+        self.evaluate(micro)?;
+        let mut logits = self.step.logits().to_vec()?;
+        logits.truncate(micro.ids.len() * self.settings.config.vocab);
+        Ok(logits)
+    }
+
     /// The gradients of the micro-batches since the last step.
     ///
     /// # Errors

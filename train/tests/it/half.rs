@@ -52,6 +52,7 @@ fn leaves(setup: &Setup, launch: Launch, steps: usize, evaluate: bool) -> (Vec<[
     ((1..=steps).map(step).collect(), trainer.snapshot().unwrap())
 }
 
+/// F-GRAPH-BWD-001: see docs/finetune.
 #[test]
 fn every_launch_gives_the_same_bits() {
     let setup = Setup::new(&read("llama-r4-dropout")["config"]);

@@ -7,6 +7,7 @@ mod compare;
 mod constants;
 mod device;
 mod device_faults;
+mod differences;
 mod evaluation;
 mod faults;
 mod faulty;

@@ -36,7 +36,7 @@ fn settings_that_make_no_adapter_or_step() {
         refused(lora.check(), sentence);
     };
     lora(|l| l.rank = 0, "rank is 0, must be at least 1");
-    lora(|l| l.alpha = f64::INFINITY, "alpha is inf, must be a number");
+    lora(|l| l.alpha = f64::INFINITY, "alpha is inf, must be a number other than 0");
     lora(|l| l.dropout = 1.0, "dropout is 1, must be from 0 to below 1");
     let training = |change: fn(&mut Training), sentence| {
         let mut training = setup().training;

@@ -9,6 +9,7 @@ use warpwright_engine::chat::Date;
 use warpwright_kernels::train::schedule;
 use warpwright_train::Projection;
 use warpwright_train::base::BaseFormat;
+use warpwright_train::checkpoint;
 use warpwright_train::data::{Length, Shape};
 use warpwright_train::step::{self, Recomputation};
 
@@ -73,10 +74,16 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 16, help_heading = "Adapters")]
     pub(crate) rank: usize,
     /// The adapters' scale is alpha / rank
-    #[arg(long, default_value_t = 32.0, help_heading = "Adapters")]
+    #[arg(long, default_value_t = 32.0, allow_negative_numbers = true, help_heading = "Adapters")]
     pub(crate) alpha: f64,
     /// Share of the adapters' inputs that is dropped
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Adapters")]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.0,
+        allow_negative_numbers = true,
+        help_heading = "Adapters"
+    )]
     pub(crate) dropout: f64,
     /// all-linear, or projections: q_proj,v_proj
     #[arg(long, value_delimiter = ',', default_value = "all-linear", value_parser = target, help_heading = "Adapters")]
@@ -86,22 +93,46 @@ pub(crate) struct Args {
     pub(crate) base: BaseChoice,
 
     /// Learning rate
-    #[arg(long, default_value_t = 2e-4, help_heading = "Optimizer")]
+    #[arg(long, default_value_t = 2e-4, allow_negative_numbers = true, help_heading = "Optimizer")]
     pub(crate) lr: f64,
     /// How the rate falls after the warm-up
     #[arg(long, value_enum, default_value_t = Schedule::Cosine, help_heading = "Optimizer")]
     pub(crate) schedule: Schedule,
     /// Steps over which the rate rises; below 1, their share of all steps
-    #[arg(long, value_name = "STEPS", default_value_t = 0.03, help_heading = "Optimizer")]
+    #[arg(
+        long,
+        value_name = "STEPS",
+        default_value_t = 0.03,
+        allow_negative_numbers = true,
+        help_heading = "Optimizer"
+    )]
     pub(crate) warmup: f64,
     /// Learning rate of the last step
-    #[arg(long, value_name = "LR", default_value_t = 0.0, help_heading = "Optimizer")]
+    #[arg(
+        long,
+        value_name = "LR",
+        default_value_t = 0.0,
+        allow_negative_numbers = true,
+        help_heading = "Optimizer"
+    )]
     pub(crate) lr_min: f64,
     /// Largest norm of the gradients of all adapters
-    #[arg(long, value_name = "NORM", default_value_t = 1.0, help_heading = "Optimizer")]
+    #[arg(
+        long,
+        value_name = "NORM",
+        default_value_t = 1.0,
+        allow_negative_numbers = true,
+        help_heading = "Optimizer"
+    )]
     pub(crate) clip: f64,
     /// Weight decay
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Optimizer")]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.0,
+        allow_negative_numbers = true,
+        help_heading = "Optimizer"
+    )]
     pub(crate) weight_decay: f64,
 
     /// Evaluate on these samples, a file as that of --data, or on this share of those of --data, which are then not
@@ -235,8 +266,25 @@ impl From<Launch> for step::Launch {
 }
 
 impl Args {
+    /// Refuses what no sample decides: a row of less than two tokens, and no checkpoint where one is named.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        if self.seq < 2 {
+            let seq = self.seq;
+            return Err(Failure::Input(format!(
+                "--seq {seq} is too short: a token is learned from those before it"
+            )));
+        }
+        if let Some(from) = self.resume.as_ref().filter(|from| !from.join(checkpoint::STATE).is_file()) {
+            let (from, state) = (from.display(), checkpoint::STATE);
+            return Err(Failure::Input(format!(
+                "--resume {from} is no checkpoint: there is no {state} in it; name a folder checkpoint-N"
+            )));
+        }
+        self.check_out()
+    }
+
     /// Refuses a folder in use: an adapter is never written over by accident.
-    pub(super) fn check_out(&self) -> Result<(), Failure> {
+    fn check_out(&self) -> Result<(), Failure> {
         let out = &self.out;
         if is_used("--out", out)? && self.resume.is_none() && !self.dry_run {
             return Err(Failure::Input(format!(

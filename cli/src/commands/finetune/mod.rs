@@ -1,6 +1,7 @@
 //! `warpwright finetune`: trains a LoRA adapter on a frozen model.
 
 mod args;
+mod disk;
 mod metrics;
 pub(crate) mod plan;
 mod progress;
@@ -22,7 +23,7 @@ use samples::Samples;
 use session::Session;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    args.check_out()?;
+    args.check()?;
     let model = Model::open(&args.model)?;
     let config = base::config(&model)?;
     let tokenizer = model.tokenizer()?;
@@ -40,6 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Ok(());
     }
     plan.check(&context, args.insist, &samples)?;
+    plan.check_disk(args)?;
     let base = Base::of(&model, args.base.into())?;
     let fingerprint = plan.fingerprint(args, &model, template.as_ref(), &samples)?;
     let shapes = Shapes { config: &plan.settings.config, lora: &plan.settings.lora, pairing: base.pairing };

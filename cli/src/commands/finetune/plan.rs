@@ -18,6 +18,7 @@ use warpwright_train::step::{Needs, Precision, Settings};
 use warpwright_train::{Config, Error, Lora, Training};
 
 use super::args::{Args, EvaluateOn, PrecisionChoice};
+use super::disk;
 use super::samples::Samples;
 use crate::failure::Failure;
 use crate::terminal::say;
@@ -144,6 +145,22 @@ impl Plan {
         let evaluated = samples.evaluation.as_ref().map_or(0, |of| of.micro_batches(batches.steps()));
         let tokens = [batches.micro_batches(), evaluated].map(|micros| micros * first);
         emulation::training(self.weights, tokens, first)
+    }
+
+    /// Refuses to train what the disk has no room for: the adapter, and checkpoints, which have moments beside it.
+    pub(super) fn check_disk(&self, args: &Args) -> Result<(), Failure> {
+        let adapter = 4 * self.settings.lora.trainable(&self.settings.config);
+        let steps = self.settings.training.schedule.total;
+        let checkpoints = args.save_every.map_or(0, |every| u64::from(steps / every));
+        let needed = adapter + checkpoints.saturating_mul(3 * adapter);
+        let Some(free) = disk::free(&args.out).filter(|free| *free < needed) else { return Ok(()) };
+        Err(Failure::Input(format!(
+            "--out {}: the adapter and {checkpoints} checkpoints take {} of the disk, and {} are free; free some, name a \
+             folder on another disk, or give a larger --save-every",
+            args.out.display(),
+            mebibytes(needed),
+            mebibytes(free)
+        )))
     }
 
     /// What decides what training computes. A file to evaluate on does not; a share, which is not learned, does.

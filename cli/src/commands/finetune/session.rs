@@ -1,5 +1,6 @@
 //! The loop over the steps: launch, record, save.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use warpwright_driver::Context;
@@ -17,6 +18,7 @@ use super::samples::Samples;
 use crate::failure::Failure;
 use crate::interrupt::{self, Pending};
 use crate::output::{Content, Output};
+use crate::terminal::say;
 
 /// Steps in a row that may be skipped.
 const PATIENCE: u32 = 5;
@@ -34,6 +36,8 @@ pub(super) struct Session<'a> {
     done: u32,
     /// The last of them that were skipped in a row.
     skipped: u32,
+    /// The latest checkpoint, which is whole.
+    saved: Option<PathBuf>,
 }
 
 impl<'a> Session<'a> {
@@ -48,24 +52,43 @@ impl<'a> Session<'a> {
         let snapshot =
             args.resume.as_ref().map(|from| checkpoint::read(from, shapes, fingerprint)).transpose()?;
         let first = Adapters::random(shapes.config, shapes.lora, args.seed);
+        let done = snapshot.as_ref().map_or(0, |snapshot| snapshot.step + snapshot.skipped);
+        let steps = plan.settings.training.schedule.total;
+        if done > steps {
+            let sentence = format!("the checkpoint is of step {done}, and the training has {steps}");
+            return Err(Failure::Input(sentence));
+        }
+        let fault = |error| Failure::Input(format!("cannot make --out {}: {error}", args.out.display()));
+        std::fs::create_dir_all(&args.out).map_err(fault)?;
         let mut trainer = Trainer::new(context, plan.settings.clone(), &base.weights, &first)?;
-        let mut done = 0;
         if let Some(snapshot) = &snapshot {
             trainer.restore(snapshot)?;
-            done = snapshot.step + snapshot.skipped;
-            let steps = plan.settings.training.schedule.total;
-            if done > steps {
-                let sentence = format!("the checkpoint is of step {done}, and the training has {steps}");
-                return Err(Failure::Input(sentence));
-            }
         }
-        let fault = |error| Failure::Runtime(format!("cannot make {}: {error}", args.out.display()));
-        std::fs::create_dir_all(&args.out).map_err(fault)?;
         let metrics = Metrics::open(&args.out, done)?;
-        Ok(Session { args, shapes, fingerprint, base, trainer, metrics, from: done, done, skipped: 0 })
+        Ok(Session {
+            args,
+            shapes,
+            fingerprint,
+            base,
+            trainer,
+            metrics,
+            from: done,
+            done,
+            skipped: 0,
+            saved: args.resume.clone(),
+        })
     }
 
+    /// Trains and writes the adapter. If that fails, it says from where one can go on.
     pub(super) fn train(mut self, samples: &Samples) -> Result<(), Failure> {
+        let ended = self.steps(samples);
+        if let (Err(Failure::Runtime(_)), Some(saved)) = (&ended, &self.saved) {
+            say(format!("the last checkpoint is whole; go on with --resume {}", saved.display()));
+        }
+        ended
+    }
+
+    fn steps(&mut self, samples: &Samples) -> Result<(), Failure> {
         let steps = samples.training.steps();
         let pending = Pending::begin("this step, with a checkpoint");
         let mut progress = Progress::new(steps, self.from);
@@ -97,7 +120,7 @@ impl<'a> Session<'a> {
         if self.skipped < PATIENCE {
             return Ok(());
         }
-        let lines: Vec<_> = (step + 1 - PATIENCE..=step)
+        let lines: BTreeSet<_> = (step + 1 - PATIENCE..=step)
             .flat_map(|step| batches.samples(step))
             .map(|sample| sample.line)
             .collect();
@@ -131,7 +154,7 @@ impl<'a> Session<'a> {
     }
 
     /// Writes a checkpoint where one is due, and ends the training with one if a signal came.
-    fn pause(&self, progress: &Progress, steps: u32) -> Result<(), Failure> {
+    fn pause(&mut self, progress: &Progress, steps: u32) -> Result<(), Failure> {
         let (stop, done) = (interrupt::check(), self.done);
         let due = self.args.save_every.is_some_and(|every| done > self.from && done.is_multiple_of(every));
         if due || stop.is_err() {
@@ -145,11 +168,12 @@ impl<'a> Session<'a> {
     }
 
     /// Writes a checkpoint, and gives its folder.
-    fn save(&self) -> Result<PathBuf, Failure> {
+    fn save(&mut self) -> Result<PathBuf, Failure> {
         let folder = self.args.out.join(format!("checkpoint-{}", self.done));
         let base = self.args.model.display().to_string();
         checkpoint::write(&folder, self.shapes, &self.trainer.snapshot()?, self.fingerprint, &base)?;
         peft::write_base_formats(&folder, &self.base.formats)?;
+        self.saved = Some(folder.clone());
         self.draw()?;
         Ok(folder)
     }

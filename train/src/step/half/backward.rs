@@ -13,7 +13,8 @@ use crate::Projection;
 use crate::step::sizes::Sizes;
 
 impl Step {
-    /// Takes the gradient of the residual stream from after the last layer to before the first.
+    /// Takes the gradient of the residual stream from after the last layer to the first one's attention. What that is of
+    /// the embedded tokens nobody reads, as the embedding is frozen.
     pub(crate) fn backward(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let kept = &self.buffers.kept;
         for l in (0..kept.layers()).rev() {
@@ -57,8 +58,11 @@ impl Step {
         self.project_backward(queue, (l, O), [&work.dh, &layer.o], None, &work.grad)?;
         self.heads_backward(queue, l, layer)?;
         let [dx, part] = &work.dx;
+        let all = [(Q, &*work.dq), (K, &*work.dk), (V, &*work.dv)];
+        if l == 0 {
+            return all.iter().try_for_each(|&(p, dy)| self.adapter_du(queue, (l, p), [dy, x1]).map(drop));
+        }
         if self.dropout.is_none() {
-            let all = [(Q, &*work.dq), (K, &*work.dk), (V, &*work.dv)];
             self.sum_backward(queue, l, &all, x1, dx)?;
         } else {
             self.project_backward(queue, (l, Q), [&work.dq, x1], None, dx)?;

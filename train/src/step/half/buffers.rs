@@ -59,6 +59,12 @@ pub(crate) struct Head<H = Buffer<bf16>, F = Buffer<f32>> {
     pub(super) dx: H,
 }
 
+impl<H, F> Head<H, F> {
+    pub(crate) fn logits(&self) -> &F {
+        &self.logits
+    }
+}
+
 /// What no kernel needs for long.
 pub(super) struct Workspace<H = Buffer<bf16>, F = Buffer<f32>> {
     /// Unpacked matrices: see [`unpacked`].

@@ -10,7 +10,6 @@ use warpwright_kernels::train::half::embed::EmbedTokensArgs;
 use warpwright_kernels::train::half::linear::{Logits, LogitsArgs};
 use warpwright_kernels::train::half::norm::RmsNormForwardArgs;
 use warpwright_kernels::train::half::rotate::RotateForwardArgs;
-use warpwright_kernels::train::half::swiglu::SwiGluForwardArgs;
 use warpwright_kernels::train::products::Form;
 
 use super::buffers::{Layer, Rotated};
@@ -115,8 +114,7 @@ impl Step {
         let Layer { h1, inv2, x2, g, up, a, .. } = self.buffers.kept.layer(l);
         self.norm(queue, h1, &self.weights.layers[l].feed_forward_norm, x2, inv2)?;
         self.project(queue, purpose, (l, Projection::Gate), x2, None, g)?;
-        self.project(queue, purpose, (l, Projection::Up), x2, None, up)?;
-        queue.launch(&self.kernels.swiglu, SwiGluForwardArgs::<Host> { g, up, a, n: a.len() as u32 })
+        self.gated_linear(queue, purpose, l, x2, [g, up, a])
     }
 
     /// The losses, and the gradient of the residual stream after the last layer.

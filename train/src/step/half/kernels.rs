@@ -6,11 +6,11 @@ use warpwright_kernels::train::flash::{FlashForward, FlashKeys, FlashQueries, Pa
 use warpwright_kernels::train::half::convert::{ApplyMask, Nf4Dequantize, Round};
 use warpwright_kernels::train::half::cross_entropy::LogitGradients;
 use warpwright_kernels::train::half::embed::EmbedTokens;
-use warpwright_kernels::train::half::linear::{Logits, LoraLinear, LoraSum, LoraSwiGlu};
+use warpwright_kernels::train::half::linear::{Logits, LoraGated, LoraLinear, LoraSum, LoraSwiGlu};
 use warpwright_kernels::train::half::lora::{LoraDown, LoraGradients};
 use warpwright_kernels::train::half::norm::{RmsNormBackward, RmsNormForward};
 use warpwright_kernels::train::half::rotate::{HeadsBackward, RotateForward};
-use warpwright_kernels::train::half::swiglu::{SwiGluBackward, SwiGluForward};
+use warpwright_kernels::train::half::swiglu::SwiGluBackward;
 use warpwright_kernels::train::products::Form;
 
 use super::limits::padded;
@@ -32,6 +32,7 @@ pub(super) struct Kernels {
     pub(super) down: Kernel<LoraDown>,
     pub(super) gradients: Kernel<LoraGradients>,
     linear: Vec<Kernel<LoraLinear>>,
+    gated: Vec<Kernel<LoraGated>>,
     sums: Vec<Kernel<LoraSum>>,
     swiglu_linear: Vec<Kernel<LoraSwiGlu>>,
     pub(super) rotate: Kernel<RotateForward>,
@@ -40,7 +41,6 @@ pub(super) struct Kernels {
     pub(super) attention: Kernel<FlashForward>,
     pub(super) query_gradients: Kernel<FlashQueries>,
     pub(super) key_gradients: Kernel<FlashKeys>,
-    pub(super) swiglu: Kernel<SwiGluForward>,
     pub(super) swiglu_backward: Kernel<SwiGluBackward>,
     pub(super) logits: Kernel<Logits>,
     pub(super) losses: Kernel<TokenLosses>,
@@ -72,6 +72,7 @@ impl Kernels {
             down: load(context, LoraDown { rank })?,
             gradients: load(context, LoraGradients { rank })?,
             linear: linear(context)?,
+            gated: each_tile(|tile| Ok(load(context, LoraGated { tile })?))?,
             sums: each_tile(|tile| Ok(load(context, LoraSum { tile })?))?,
             swiglu_linear: each_tile(|tile| Ok(load(context, LoraSwiGlu { tile })?))?,
             rotate: load(context, RotateForward { head_dim, pairing, norm: head_norms })?,
@@ -80,7 +81,6 @@ impl Kernels {
             attention: load(context, FlashForward::new(head_dim))?,
             query_gradients: load(context, FlashQueries::new(head_dim))?,
             key_gradients: load(context, FlashKeys { head_dim, parts: parts(sizes, blocks) })?,
-            swiglu: load(context, SwiGluForward { threads })?,
             swiglu_backward: load(context, SwiGluBackward { threads })?,
             logits: load(context, Logits)?,
             losses: load(context, TokenLosses { threads })?,
@@ -101,6 +101,11 @@ impl Kernels {
         };
         let of = self.linear.iter().filter(fits);
         self.best(of, |kernel| [kernel.def().tile, kernel.def().tiles(rows, columns)])
+    }
+
+    /// Likewise of the projection before SwiGLU.
+    pub(super) fn gated(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraGated> {
+        self.best(self.gated.iter(), |kernel| [kernel.def().tile, kernel.def().tiles(rows, columns)])
     }
 
     /// Likewise of the gradient of an input of several projections.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use ptx_gen::bf16;
 use warpwright_driver::{Error, Host, MapArg, Queue, View};
 use warpwright_kernels::train::half::convert::{ApplyMaskArgs, Nf4DequantizeArgs};
-use warpwright_kernels::train::half::linear::{LoraLinearArgs, LoraSumArgs, LoraSwiGluArgs, MapTiles};
+use warpwright_kernels::train::half::linear::{
+    LoraGatedArgs, LoraLinearArgs, LoraSumArgs, LoraSwiGluArgs, MapTiles,
+};
 use warpwright_kernels::train::half::lora::{LoraDownArgs, LoraGradientsArgs};
 use warpwright_kernels::train::products::Form;
 
@@ -115,6 +117,42 @@ impl Step {
         self.linear(queue, &linear)
     }
 
+    /// `up`, the feed-forward block's second projection, and `a = silu(g) up`.
+    pub(super) fn gated_linear(
+        &self,
+        queue: &mut impl Queue,
+        purpose: Purpose,
+        l: usize,
+        x: &View<bf16>,
+        [g, up, a]: [&View<bf16>; 3],
+    ) -> Result<(), Error> {
+        let place = (l, Projection::Up);
+        let ([columns, depth], rows) = (self.sizes.of(place.1), self.sizes.tokens);
+        let kernel = self.kernels.gated([rows, columns]);
+        let tiles = kernel.def().map_tiles();
+        let pair = self.adapter_u(queue, purpose, place, x)?;
+        let w = self.matrix(queue, place)?;
+        let Term { x, w, u, a: b, depth, rank } =
+            self.term(Form::Nt, [x, &w], [rows, columns, depth], pair, tiles)?;
+        let map = |view: &View<bf16>| self.maps.of(view, [rows, columns], tiles.y);
+        let (g, up, a) = (map(g)?, map(up)?, map(a)?);
+        let args = LoraGatedArgs::<Host> {
+            x: &x,
+            w: &w,
+            u: &u,
+            b: &b,
+            g: &g,
+            up: &up,
+            a: &a,
+            rows,
+            columns,
+            depth,
+            rank,
+            blocks: self.kernels.blocks,
+        };
+        queue.launch(kernel, args)
+    }
+
     /// Computes `u = scale x A^T` of the adapter of a projection, if it has one; gives `u` and B.
     pub(super) fn adapter_u(
         &self,
@@ -189,7 +227,7 @@ impl Step {
             let du = self.adapter_du(queue, (l, p), [dy, x])?;
             let w = self.matrix(queue, (l, p))?;
             let n = self.sizes.of(p)[0];
-            terms.push(self.term([dy, &w], [rows, columns, n], du, tiles)?);
+            terms.push(self.term(Form::Nn, [dy, &w], [rows, columns, n], du, tiles)?);
         }
         // Without a third, the first stands in its place, with lengths of 0.
         let none = Term { depth: 0, rank: 0, ..terms[0].clone() };
@@ -238,7 +276,8 @@ impl Step {
         let tiles = kernel.def().map_tiles();
         let du = self.adapter_du(queue, place, [dy, &layer.a])?;
         let w = self.matrix(queue, place)?;
-        let Term { x, w, u, a, depth, rank } = self.term([dy, &w], [rows, columns, depth], du, tiles)?;
+        let Term { x, w, u, a, depth, rank } =
+            self.term(Form::Nn, [dy, &w], [rows, columns, depth], du, tiles)?;
         let map = |view: &View<bf16>| self.maps.of(view, [rows, columns], tiles.y);
         let (g, up, dg, dup) = (map(&layer.g)?, map(&layer.up)?, map(dg)?, map(dup)?);
         let args = LoraSwiGluArgs::<Host> {
@@ -259,9 +298,10 @@ impl Step {
         queue.launch(kernel, args)
     }
 
-    /// The maps of `dy`, `W`, `du` and A.
+    /// The maps of `dy`, `W`, `du` and A, or of `x`, `W`, `u` and B where `W` has rows of `depth`.
     fn term(
         &self,
+        form: Form,
         [dy, w]: [&View<bf16>; 2],
         [rows, columns, depth]: [u32; 3],
         adapter: Option<[View<bf16>; 2]>,
@@ -275,12 +315,13 @@ impl Step {
             // Not read; maps of what is there.
             None => [self.maps.of(dy, [1, 8], tiles.x)?, self.maps.of(w, [1, 8], tiles.b)?],
         };
-        let (x, w) = (self.maps.of(dy, [rows, depth], tiles.x)?, self.maps.of(w, [depth, columns], tiles.w)?);
+        let shape = if form == Form::Nt { [columns, depth] } else { [depth, columns] };
+        let (x, w) = (self.maps.of(dy, [rows, depth], tiles.x)?, self.maps.of(w, shape, tiles.w)?);
         Ok(Term { x, w, u, a, depth, rank })
     }
 
     /// `du` and A of a projection that has an adapter, whose gradients are added up.
-    fn adapter_du(
+    pub(super) fn adapter_du(
         &self,
         queue: &mut impl Queue,
         (l, p): Place,

@@ -17,16 +17,19 @@
 //! | kernel | does |
 //! |---|---|
 //! | [`LoraLinear`] | a projection, or the gradient of its input |
+//! | [`LoraGated`] | the feed-forward block's second projection, with SwiGLU behind it |
 //! | [`LoraSum`] | the gradient of an input of several projections |
 //! | [`LoraSwiGlu`] | the gradient of the feed-forward block's last input, through SwiGLU |
 //! | [`Logits`] | logits |
 
+mod gated;
 mod logits;
 mod projection;
 mod sum;
 mod swiglu;
 mod tiled;
 
+pub use gated::{LoraGated, LoraGatedArgs};
 pub use logits::{Logits, LogitsArgs};
 pub use projection::{LoraLinear, LoraLinearArgs, MapTiles};
 pub use sum::{LoraSum, LoraSumArgs};

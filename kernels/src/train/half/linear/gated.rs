@@ -1,0 +1,191 @@
+//! The feed-forward block's second projection with SwiGLU behind it, as one product:
+//!
+//! ```text
+//! up = x W^T + u B^T
+//! a  = silu(g) up
+//! ```
+//!
+//! `a` is made of the rounded `up`, as the backward reads it: to the same bits as by a kernel of its own.
+
+use super::tiled::*;
+use super::{BOUND, LoraLinear, MapTiles, scalar};
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::simple::swiglu::Activation;
+use crate::train::half::rows::unpack;
+use crate::train::half::{narrow, wide};
+use crate::train::products::{Form, nn, nt};
+use crate::train::swiglu::forward;
+use ptx_gen::*;
+
+args! {
+    /// Arguments of [`LoraGated`].
+    pub struct LoraGatedArgs {
+        /// `[rows, depth]`
+        x: InMap<bf16>,
+        /// `[columns, depth]`
+        w: InMap<bf16>,
+        /// `[rows, rank]`; anything if `rank` is 0
+        u: InMap<bf16>,
+        /// `[rank, columns]`; anything if `rank` is 0
+        b: InMap<bf16>,
+        /// `[rows, columns]`
+        g: InMap<bf16>,
+        /// `[rows, columns]`
+        up: OutMap<bf16>,
+        /// `[rows, columns]`
+        a: OutMap<bf16>,
+        /// Tokens.
+        rows: u32,
+        /// Length of a row of `g`, a multiple of 8.
+        columns: u32,
+        /// Length of a row of `x`, a multiple of 8.
+        depth: u32,
+        /// Rank of the adapter, a multiple of 8; 0 without one.
+        rank: u32,
+        /// Blocks, as many as the device has multiprocessors.
+        blocks: u32,
+    }
+}
+
+/// The kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LoraGated {
+    /// Columns of a tile: a multiple of 64 up to 256.
+    pub tile: u32,
+}
+
+/// What leaves is in four tiles of shared memory.
+const BESIDE: u32 = 2 * GROUPS * Y.bytes();
+
+impl LoraGated {
+    /// What the tensor maps copy: `x` of every left operand, `w` of weights, `b` of B, `y` of all that has rows and columns.
+    pub fn map_tiles(&self) -> MapTiles {
+        LoraLinear { form: Form::Nt, tile: self.tile, bias: false, residual: false }.map_tiles()
+    }
+
+    /// Tiles of a product of so many rows and columns.
+    pub fn tiles(&self, rows: u32, columns: u32) -> u32 {
+        tiles(self.tile, rows, columns)
+    }
+
+    /// `up`, rounded, and `a` of 64 columns, from `from` on: `up` in place of the sums, `a` in sums of its own.
+    fn finish<'k>(k: Builder<'k>, summed: &mut Summed<'_, 'k>, a: &mut Accumulators<'k, f32>, from: u32) {
+        let g = summed.extra();
+        for (i, g) in (0..).zip(g.into_iter().flatten()) {
+            if i % 4 == 0 {
+                k.note("up and a of 16 columns");
+            }
+            let at = 2 * i;
+            let sums = &mut summed.sums.0[from as usize / 2 + at..][..2];
+            let up = unpack(sums[0].get().pack_bf16(sums[1].get()));
+            for (j, (g, up)) in unpack(g).into_iter().zip(up).enumerate() {
+                sums[j].set(up);
+                a.0[at + j].set(g * Activation::Silu.sigmoid(g) * up);
+            }
+        }
+    }
+}
+
+impl KernelDef for LoraGated {
+    type Args<S: Side> = LoraGatedArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_linear_swiglu_{}", self.tile)
+    }
+
+    fn block(&self) -> u32 {
+        128 * (1 + GROUPS)
+    }
+
+    fn blocks_per_sm(&self) -> Option<u32> {
+        Some(1)
+    }
+
+    fn grid(&self, a: &LoraGatedArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.range("rows", a.rows, 1, 1 << 24)?;
+        self.range("blocks", a.blocks, 1, 1 << 16)?;
+        self.multiple("columns", a.columns, 8)?;
+        self.multiple("depth", a.depth, 8)?;
+        self.require(a.rank.is_multiple_of(8), || format!("rank is {}, must be a multiple of 8", a.rank))?;
+        self.length("x", a.x, "rows * depth", &[a.rows, a.depth])?;
+        self.length("w", a.w, "columns * depth", &[a.columns, a.depth])?;
+        if a.rank > 0 {
+            self.length("u", a.u, "rows * rank", &[a.rows, a.rank])?;
+            self.length("b", a.b, "rank * columns", &[a.rank, a.columns])?;
+        }
+        for (name, len) in [("g", a.g), ("up", a.up), ("a", a.a)] {
+            self.length(name, len, "rows * columns", &[a.rows, a.columns])?;
+        }
+        let tiles = self.tiles(a.rows, a.columns);
+        Ok(Grid { shared: ring(self.tile, BESIDE).memory() + BESIDE, ..Grid::line(tiles.min(a.blocks)) })
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: LoraGatedArgs<Dev<'k>>) {
+        let memory = k.tile_memory("tiles");
+        let shape = Product { rows: a.rows, columns: a.columns };
+        let pair = |left: TensorMap<'k, bf16, Read>, right: TensorMap<'k, bf16, Read>, by_rows, depth| Pair {
+            left: left.of(X),
+            right: right.of(super::tiled::right(self.tile, by_rows)),
+            by_rows,
+            depth,
+        };
+        let pairs = vec![pair(a.x, a.w, false, a.depth), pair(a.u, a.b, true, a.rank)];
+        let tiled = Tiled::new((memory, k), [self.tile, BESIDE], shape, pairs, vec![a.g.of(X)]);
+        let out = memory.at(ring(self.tile, BESIDE).memory());
+        tiled.run(|leaving, mut summed| {
+            let out = out.row(leaving.group, 2 * Y.bytes());
+            let (up, to) = (a.up.of(Y).at(out), a.a.of(Y).at(out.at(Y.bytes())));
+            let mut gated = Accumulators::zero(k, 64);
+            for from in (0..self.tile).step_by(64) {
+                k.note("g of 64 columns");
+                Self::finish(k, &mut summed, &mut gated, from);
+                k.note("round and store 64 columns of up and a");
+                let place = [summed.column + from, summed.row];
+                leaving.store(&[(up, &*summed.sums, from), (to, &gated, 0)], place);
+            }
+        });
+    }
+
+    fn reference(&self, a: LoraGatedArgs<Cpu<'_>>) {
+        let mut up = vec![0.0; a.up.len()];
+        nt(&wide(a.x), &wide(a.w), a.depth as usize, &mut up);
+        if a.rank > 0 {
+            nn(&wide(a.u), &wide(a.b), a.columns as usize, &mut up);
+        }
+        narrow(&up, a.up);
+        narrow(&forward(&wide(a.g), &wide(a.up)), a.a);
+    }
+}
+
+/// Numbers whose sums of products are exact in any order: one next to a tie would round either way, and `a` with it.
+fn eighths(random: &mut Random, rows: u32, columns: u32) -> CpuArg {
+    let number = |_| bf16::from_f32((8.0 * random.unit()).round() / 8.0);
+    CpuArg::Bf16((0..rows * columns).map(number).collect())
+}
+
+impl Variant for LoraGated {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |[rows, columns, depth, rank, blocks]: [u32; 5]| {
+            let mut random = Random(seed);
+            let shapes = [[rows, depth], [columns, depth], [rows, rank.max(8)], [rank.max(8), columns]];
+            let shapes = shapes.into_iter().chain([[rows, columns]; 3]);
+            let mut args: Vec<CpuArg> = shapes.map(|[n, m]| eighths(&mut random, n, m)).collect();
+            args.extend([rows, columns, depth, rank, blocks].map(CpuArg::scalar));
+            let label = format!("rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks}");
+            Case { label, args, bound: BOUND }
+        };
+        [[1, 8, 8, 0, 1], [64, 72, 200, 72, 1], [130, self.tile + 8, 136, 8, 2]].map(case).into()
+    }
+
+    fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {
+        let [rows, columns, depth, rank] = [7, 8, 9, 10].map(|i| scalar(&args[i]));
+        Some(match param {
+            "x" => [rows, depth],
+            "w" => [columns, depth],
+            "u" => [rows, rank.max(8)],
+            "b" => [rank.max(8), columns],
+            _ => [rows, columns],
+        })
+    }
+}
