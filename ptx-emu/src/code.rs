@@ -1,7 +1,7 @@
 //! The decoded form of a kernel: instructions with registers, labels and addresses resolved.
 
 pub(crate) use crate::async_code::{BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Phase, ThreadCopy};
-use crate::async_code::{BulkStore, TensorCopy, Wgmma};
+use crate::async_code::{AsyncStore, BulkStore, TensorCopy, Wgmma};
 pub(crate) use crate::call_code::{ABSENT, Call, CallTarget, Formal, Passed, Routine, SystemCall};
 use crate::exec::regs::{Alu, Bank, Regs, Slots, Undefined};
 pub(crate) use crate::fragment_code::{
@@ -222,6 +222,8 @@ pub(crate) enum Op {
     TensorLoad(Box<TensorCopy>),
     /// `cp.async.bulk.tensor` out of shared memory
     TensorStore(Box<TensorCopy>),
+    /// `st.async`
+    AsyncStore(Box<AsyncStore>),
     /// `cp.async.bulk` out of shared memory
     BulkStore(Box<BulkStore>),
     /// `cp.async.bulk.commit_group`

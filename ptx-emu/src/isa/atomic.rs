@@ -234,7 +234,7 @@ fn one(
         }
         _ => None,
     };
-    let mut address = d.address(at, s.space == Space::Shared)?;
+    let mut address = d.address(at, matches!(s.space, Space::Shared | Space::Cluster))?;
     address.offset += i as i64 * i64::from(s.ty.bytes());
     let b = RegisterOperand { slot: d.element_src(&d.elements(at + 1)[i], s.ty)?, bits: s.ty.bits() };
     let c = if two { Some(d.word(at + 2, s.ty)?) } else { None };

@@ -1,6 +1,7 @@
 //! Moves, loads, stores and addresses (manual, "Data Movement and Conversion Instructions").
 
 use super::Decoder;
+use crate::async_code::AsyncStore;
 use crate::code::{
     ClockPart, LoadParam, MemoryOrder, Op, PredSource, RegisterOperand, Scope, Space, Transfer, Width,
 };
@@ -269,7 +270,8 @@ struct Suffixes {
 
 /// `{.weak | .volatile | .relaxed.scope | .acquire.scope | .release.scope}{.ss}{hints}{.nc}{hints}{.vec}.type`
 fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, MemoryOrder)]) -> Parsed<Suffixes> {
-    let order = d.choose(ordered);
+    // `.mmio` is for devices other than memory: here it is what it is on memory, a relaxed access.
+    let order = if d.eat(".mmio") { Some(d.require(&ordered[..1])?) } else { d.choose(ordered) };
     let scope = match order {
         Some(_) => d.require(SCOPES)?,
         None => {
@@ -332,6 +334,9 @@ fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 }
 
 fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    if d.eat(".async") {
+        return store_async(d);
+    }
     let s = suffixes(d, &[(".relaxed", MemoryOrder::Relaxed), (".release", MemoryOrder::Release)])?;
     let s = if s.param { of_parameter(d, s, 0) } else { s };
     if s.read_only || s.param || s.space == Space::Param || s.space == Space::Const {
@@ -349,6 +354,29 @@ fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         }));
     }
     transfer(d, s, regs, 0).map(|t| Op::Store(Box::new(t)))
+}
+
+/// `st.async{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.vec}.type [a], b, [bar]` (manual, "st.async"), the first
+/// suffix consumed.
+fn store_async(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.eat(".weak");
+    if !d.eat(".shared::cluster") || !d.eat(".mbarrier::complete_tx::bytes") {
+        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+    }
+    let count = d.choose(&[(".v2", 2), (".v4", 4)]).unwrap_or(1);
+    let four_bytes = [Type::B32, Type::U32, Type::S32, Type::F32];
+    let eight_bytes = [Type::B64, Type::U64, Type::S64, Type::F64];
+    let ty = d.ty(&[four_bytes, eight_bytes].concat())?;
+    if count as u32 * ty.bytes() > 16 {
+        return d.error(format!("`{}`: a vector has at most 16 bytes", d.name()));
+    }
+    d.operands(3, 3)?;
+    let mut values = Vec::new();
+    for element in elements(d, 1, count)? {
+        values.push(RegisterOperand { slot: d.element_src(element, ty)?, bits: ty.bits() });
+    }
+    let (to, barrier) = (d.address(0, true)?, d.address(2, true)?);
+    Ok(Op::AsyncStore(Box::new(AsyncStore { to, values, barrier })))
 }
 
 /// The space that `.param` means: what a call passes, and a function's own parameters, are the thread's own memory.
@@ -412,7 +440,7 @@ fn load_param(d: &Decode<'_, '_>, s: &Suffixes, regs: Vec<Option<RegisterOperand
     let OperandKind::Address(Some(name), offset) = o.kind else {
         return error(o.at, "ld.param reads a parameter by its name or through a register");
     };
-    let Some((param, array)) = d.param(name) else {
+    let Some((param, _)) = d.param(name) else {
         return error(o.at, format!("there is no parameter `{name}`"));
     };
     let size = i64::from(s.ty.bytes()) * s.count as i64;
@@ -420,12 +448,6 @@ fn load_param(d: &Decode<'_, '_>, s: &Suffixes, regs: Vec<Option<RegisterOperand
         return error(
             o.at,
             format!("{size} bytes at offset {offset} of parameter `{name}`, which has {} bytes", param.size),
-        );
-    }
-    if !array && size != i64::from(param.size) {
-        return error(
-            o.at,
-            format!("ld.param of {size} bytes from `{name}`, which has {} bytes", param.size),
         );
     }
     if offset % size != 0 || i64::from(param.offset) % size != 0 {

@@ -45,7 +45,7 @@ fn mistakes_in_a_kernel() {
         ("A:\nA:", "`A` is declared twice in this scope"),
         (".reg .b32 %tid;", "`%tid` is a special register and cannot be declared"),
         (".reg .b32 %r<9>;", "`%r<..>` is declared twice in this scope"),
-        ("ld.param.u32 %r0, [in];", "ld.param of 4 bytes from `in`, which has 8 bytes"),
+        ("ld.param.u32 %r0, [in+8];", "4 bytes at offset 8 of parameter `in`, which has 8 bytes"),
         ("ld.param.u64 %d0, [in+4];", "8 bytes at offset 4 of parameter `in`, which has 8 bytes"),
         ("ld.param.u64 %d0, [nothing];", "there is no parameter `nothing`"),
         ("ld.global.v4.u32 {%r0, %r1}, [%in];", "`ld.global.v4.u32` needs a vector of 4 elements"),
