@@ -383,6 +383,8 @@ pub(crate) struct Transfer {
     pub(crate) regs: Vec<Option<RegisterOperand>>,
     /// `.nc`
     pub(crate) read_only: bool,
+    /// Whether it is the load of a change of bits, whose other bits may have no value.
+    pub(crate) keeps_bits: bool,
     pub(crate) order: MemoryOrder,
     pub(crate) scope: Scope,
     pub(crate) site: u32,

@@ -7,6 +7,7 @@
 //! [`declare`] reads the declarations of a kernel, [`names`] resolves names, and [`operands`] gives the decoding
 //! functions of [`isa`] access to suffixes and operands.
 
+mod bit_fields;
 mod declare;
 pub(crate) mod functions;
 mod link;
@@ -157,6 +158,9 @@ impl<'a> Unit<'a> {
             if self.errors.len() >= crate::parse::parser::MOST_ERRORS {
                 return;
             }
+        }
+        if self.errors.is_empty() {
+            bit_fields::mark(entry, &mut self.code.ops);
         }
         self.end(entry);
     }

@@ -532,7 +532,7 @@ impl Worker<'_, '_> {
                     u64::from(w.local[(at + k) / 4][lane] >> (8 * ((at + k) % 4)) & 0xff) << (8 * k)
                 };
                 let known = |k: &usize| w.local_init[(at + k) / 4][lane] >> ((at + k) % 4) & 1 == 0;
-                if let Some(k) = (0..bytes as usize).find(known) {
+                if let Some(k) = (0..bytes as usize).find(known).filter(|_| !t.keeps_bits) {
                     let what = "local memory is read that the thread has not written";
                     let mut fault = self.fault(w, 1 << lane, Class::UninitialisedLocal, what);
                     fault.address = Some((at + k) as u64);

@@ -161,6 +161,7 @@ fn transfer(m: &WarpMatrix) -> Transfer {
         width: Width { bytes, signed: false },
         regs: vec![Some(RegisterOperand { slot: m.value, bits: register_bits(m.fragment.item) })],
         read_only: false,
+        keeps_bits: false,
         order: MemoryOrder::Weak,
         scope: Scope::Device,
         site: m.site,

@@ -417,6 +417,7 @@ fn transfer(
         width,
         regs,
         read_only: s.read_only,
+        keeps_bits: false,
         order: s.order,
         scope: s.scope,
         site: d.site(),

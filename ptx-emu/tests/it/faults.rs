@@ -101,6 +101,31 @@ fn uninitialised_local() {
     );
 }
 
+/// The first bit field of a word that is set: the others need no value. A value that goes elsewhere does.
+#[test]
+fn bit_fields_are_set_one_by_one() {
+    let load = ".local .b32 l[8];\nld.local.u32 %r0, [l+4];\n";
+    let store = "or.b32 %r2, %r1, 6;\nst.local.u32 [l+4], %r2;\n";
+    let read = "ld.local.u32 %r3, [l+4];\nst.global.u32 [%out], %r3;";
+    let rows = [
+        ("and.b32 %r1, %r0, -8;\n", store, true),
+        ("mov.b32 %r4, 5;\nbfi.b32 %r1, %r4, %r0, 0, 3;\n", store, true),
+        ("and.b32 %r1, %r0, -8;\n", "st.local.u32 [l+8], %r1;\n", false),
+        ("and.b32 %r1, %r0, -8;\n", "st.local.u32 [l+4], %r0;\n", false),
+        ("and.b32 %r1, %r0, -8;\nadd.u32 %r5, %r0, 1;\n", store, false),
+        ("and.b32 %r1, %r0, -8;\nadd.u32 %r5, %r1, 1;\n", store, false),
+        ("add.u32 %r1, %r0, 8;\n", store, false),
+    ];
+    for (masks, stores, fine) in rows {
+        let body = format!(".reg .b32 %r<8>;\n{load}{masks}{stores}{}", if fine { read } else { "" });
+        let result = launch(&kernel(&body), &[0; 64], 64, SETUP);
+        match result {
+            Ok(_) => assert!(fine, "no fault in {body}"),
+            Err(fault) => assert!(!fine && fault.class == Class::UninitialisedLocal, "{body}{fault}"),
+        }
+    }
+}
+
 #[test]
 fn uninitialised_register() {
     let body = "setp.lt.u32 %p0, %t, 3;\n@%p0 mov.u32 %r0, 1;\nadd.u32 %r1, %r0, 1;";
