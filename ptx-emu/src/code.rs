@@ -1,7 +1,7 @@
 //! The decoded form of a kernel: instructions with registers, labels and addresses resolved.
 
-pub(crate) use crate::async_code::{BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Phase, ThreadCopy};
 use crate::async_code::{AsyncStore, BulkStore, TensorCopy, Wgmma};
+pub(crate) use crate::async_code::{BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Phase, ThreadCopy};
 pub(crate) use crate::call_code::{ABSENT, Call, CallTarget, Formal, Passed, Routine, SystemCall};
 use crate::exec::regs::{Alu, Bank, Regs, Slots, Undefined};
 pub(crate) use crate::fragment_code::{

@@ -51,7 +51,9 @@ fn changes_bits(all: &[&Inst<'_>], at: usize) -> bool {
     let Some(mut value) = name(near[first], 0) else { return false };
     for inst in &near[first + 1..] {
         match inst.opcode {
-            "st" if address(inst, 0) == Some(place) => return name(inst, 1) == Some(value) && used_once(all, loaded),
+            "st" if address(inst, 0) == Some(place) => {
+                return name(inst, 1) == Some(value) && used_once(all, loaded);
+            }
             "or" | "bfi" if mentions(inst, value) => match name(inst, 0) {
                 Some(next) => value = next,
                 None => return false,

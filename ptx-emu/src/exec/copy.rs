@@ -161,7 +161,8 @@ impl<'g> Worker<'g, '_> {
                 words[l].extend(&halves[..value.bits as usize / 32]);
             }
         }
-        lanes(mask).try_for_each(|l| self.issue_words(w, l, (to[l], barrier[l]), std::mem::take(&mut words[l])))
+        lanes(mask)
+            .try_for_each(|l| self.issue_words(w, l, (to[l], barrier[l]), std::mem::take(&mut words[l])))
     }
 
     /// Asks for words to be stored, whose mbarrier must be of the same block.
@@ -185,8 +186,17 @@ impl<'g> Worker<'g, '_> {
         let (pc, thread, to, barrier) = (w.now.pc, w.index * 32 + lane as u32, to as u32, barrier as u32);
         let mut phases = Clock::new();
         self.shared.clocks.release_phases(w.index, &mut phases);
-        let arrival =
-            PendingArrival { pc, thread, to, bytes, barrier, due, phases, words, ..PendingArrival::default() };
+        let arrival = PendingArrival {
+            pc,
+            thread,
+            to,
+            bytes,
+            barrier,
+            due,
+            phases,
+            words,
+            ..PendingArrival::default()
+        };
         self.copies.arrivals.push(arrival);
         self.shared.cover(to, bytes, true);
         Ok(())

@@ -186,6 +186,7 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
 /// The type of an element when `count` of them make a `ty`.
 fn part(d: &Decode<'_, '_>, ty: Type, count: usize) -> Parsed<Type> {
     match (ty, count) {
+        (Type::B16, 2) | (Type::B32, 4) => Ok(Type::B8),
         (Type::B32, 2) | (Type::B64, 4) => Ok(Type::B16),
         (Type::B64, 2) => Ok(Type::B32),
         _ => unsupported(d.inst.at, format!("mov{ty} of {count} elements")),
@@ -200,6 +201,8 @@ fn pack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
         *s = d.element_src(element, part)?;
     }
     let run: Alu = match (ty, elements.len()) {
+        (Type::B16, _) => pack_bytes::<2>,
+        (Type::B32, 4) => pack_bytes::<4>,
         (Type::B32, _) => {
             |r, m, s| map2(r, m, s, |a: B16, b: B16| B32(u32::from(a.0) | u32::from(b.0) << 16))
         }
@@ -207,6 +210,25 @@ fn pack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
         _ => pack4,
     };
     Ok(Op::Alu(run, Slots { d: d.dst(0, ty)?, e: 0, a: s[0], b: s[1], c: s[2], x: s[3] }))
+}
+
+/// Bytes, the lowest first.
+fn pack_bytes<const N: usize>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    let mut out = [0u32; 32];
+    for (i, slot) in [s.a, s.b, s.c, s.x].into_iter().take(N).enumerate() {
+        let part = regs.get::<u32>(slot, mask)?;
+        out.iter_mut().zip(part).for_each(|(out, part)| *out |= (*part & 0xff) << (8 * i));
+    }
+    regs.set(s.d, mask, &out);
+    Ok(())
+}
+
+fn unpack_bytes<const N: usize>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    let a = *regs.get::<u32>(s.a, mask)?;
+    for (i, slot) in [s.d, s.e, s.b, s.c].into_iter().take(N).enumerate() {
+        regs.set(slot, mask, &a.map(|a| a >> (8 * i) & 0xff));
+    }
+    Ok(())
 }
 
 fn pack4(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
@@ -227,6 +249,8 @@ fn unpack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
         *to = d.element_dst(element, part)?;
     }
     let run: Alu = match (ty, elements.len()) {
+        (Type::B16, _) => unpack_bytes::<2>,
+        (Type::B32, 4) => unpack_bytes::<4>,
         (Type::B32, _) => unpack32,
         (_, 2) => unpack64,
         _ => unpack4,

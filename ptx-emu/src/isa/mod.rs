@@ -26,6 +26,7 @@ mod narrow;
 pub(crate) mod number;
 mod packed;
 mod tensor;
+mod tiny;
 mod video;
 mod warp;
 mod wgmma;

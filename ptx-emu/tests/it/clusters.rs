@@ -127,7 +127,9 @@ fn a_copy_reaches_all_blocks() {
 
 /// Block 0 of each cluster asks for 1 KiB of plain memory for all of it; all expect it.
 fn plain_multicast(mask: u32) -> String {
-    let plain = multicast(mask, 1024).replace(".tensor.1d", "").replace("[%map, {%r1}], [%bar]", "[%x], 1024, [%bar]");
+    let plain = multicast(mask, 1024)
+        .replace(".tensor.1d", "")
+        .replace("[%map, {%r1}], [%bar]", "[%x], 1024, [%bar]");
     format!(".reg .b64 %x; ld.param.u64 %x, [x]; {plain}")
 }
 
@@ -184,8 +186,15 @@ fn stores_complete_on_an_mbarrier() {
 /// Manual, "Addresses as Operands": those of shared memory have 32 bits or 64, of the cluster too.
 #[test]
 fn atomics_take_short_addresses() {
-    let body = ["st.shared.u32 [%own], %t;", SYNC, "atom.shared::cluster.add.u32 %r2, [%far], 5; red.shared::cluster.add.u32 [%far], 6;", SYNC,
-        "ld.shared.u32 %r3, [%own]; add.u32 %r2, %r2, %r3;", STORE].concat();
+    let body = [
+        "st.shared.u32 [%own], %t;",
+        SYNC,
+        "atom.shared::cluster.add.u32 %r2, [%far], 5; red.shared::cluster.add.u32 [%far], 6;",
+        SYNC,
+        "ld.shared.u32 %r3, [%own]; add.u32 %r2, %r2, %r3;",
+        STORE,
+    ]
+    .concat();
     let out = launch(2, 1, &body, SCHEDULES[0]).unwrap_or_else(|fault| panic!("{fault}"));
     assert!(out.iter().enumerate().all(|(i, v)| *v == 2 * (i as u32 % 64) + 11), "{out:?}");
 }

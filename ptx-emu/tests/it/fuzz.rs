@@ -98,7 +98,14 @@ fn the_fuzzers_instructions_decode() {
             let text = targets::assembled(&bytes[..20]);
             let module = Module::parse(&text).and_then(Module::complete);
             if let Err(errors) = module {
-                let of_operand = ["elements", "at most", "multiple of", "was expected", "bytes at offset", "an element of d"];
+                let of_operand = [
+                    "elements",
+                    "at most",
+                    "multiple of",
+                    "was expected",
+                    "bytes at offset",
+                    "an element of d",
+                ];
                 let said = errors.to_string();
                 assert!(of_operand.iter().any(|part| said.contains(part)), "{text}{said}");
             }
@@ -110,7 +117,9 @@ fn the_fuzzers_instructions_decode() {
 #[test]
 fn seeds_of_the_fuzzers_are_survived() {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds");
-    for (name, target) in [("parse", targets::parse as fn(&[u8])), ("decode", targets::decode), ("program", targets::program)] {
+    for (name, target) in
+        [("parse", targets::parse as fn(&[u8])), ("decode", targets::decode), ("program", targets::program)]
+    {
         let files = std::fs::read_dir(seeds.join(name)).unwrap_or_else(|e| panic!("seeds of {name}: {e}"));
         let mut some = false;
         for file in files {

@@ -154,7 +154,11 @@ fn text(target: &str, forms: &[Form]) -> String {
     let mut text = format!(".version {VERSION}\n.target {target}\n.address_size 64\n");
     for (i, form) in forms.iter().enumerate() {
         let more = [(".b128", 'q'), (".b8", 'b')].map(|(ty, kind)| {
-            if form.line.contains(&format!("%{kind}")) { format!(".reg {ty} %{kind}<9>; ") } else { String::new() }
+            if form.line.contains(&format!("%{kind}")) {
+                format!(".reg {ty} %{kind}<9>; ")
+            } else {
+                String::new()
+            }
         });
         text += &format!(
             ".visible .entry k{i}() {{ .reg .pred %p<9>; .reg .b16 %h<40>; .reg .b32 %r<400>; .reg .b64 %l<40>; {}{} \
@@ -180,7 +184,9 @@ fn refusals(ptxas: &Path, folder: &Path, target: &str, text: &str) -> Result<BTr
     let mut lines = BTreeMap::new();
     for line in said.lines() {
         let place = line.split_once(", line ").and_then(|(_, rest)| rest.split_once(';'));
-        let Some((number, what)) = place.filter(|(_, what)| what.trim_start().starts_with("error")) else { continue };
+        let Some((number, what)) = place.filter(|(_, what)| what.trim_start().starts_with("error")) else {
+            continue;
+        };
         let what = what.split_once(':').map_or(what, |(_, what)| what).trim();
         lines.entry(number.parse()?).or_insert_with(|| what.to_owned());
     }

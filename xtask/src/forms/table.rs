@@ -44,10 +44,7 @@ const PATTERNS: &[(&str, &str)] = &[
     ("div{,.approx,.full,.rn,.rz,.rm,.rp}{,.ftz}{,.sat}{.f32,.f64,.f16}", "T, T, T"),
     ("{rcp,sqrt}{,.approx,.rn,.rz,.rm,.rp}{,.ftz}{.f32,.f64,.f16}", "T, T"),
     ("rsqrt{,.approx}{,.ftz}{.f32,.f64}", "T, T"),
-    (
-        "{min,max}{,.ftz}{,.NaN}{,.abs,.xorsign.abs}{.f32,.f64,.f16,.f16x2,.bf16,.bf16x2,.f32x2}",
-        "T, T, T",
-    ),
+    ("{min,max}{,.ftz}{,.NaN}{,.abs,.xorsign.abs}{.f32,.f64,.f16,.f16x2,.bf16,.bf16x2,.f32x2}", "T, T, T"),
     ("{min,max}{,.ftz}{,.NaN}{,.abs,.xorsign.abs}{.f32,.f16,.f16x2,.bf16,.bf16x2}", "T, T, T, T"),
     ("{tanh,ex2}{,.approx}{,.ftz}{.f32,.f64,.f16,.f16x2,.bf16,.bf16x2}", "T, T"),
     ("{lg2,sin,cos}{,.approx}{,.ftz}{.f32,.f64,.f16}", "T, T"),
@@ -89,9 +86,18 @@ const PATTERNS: &[(&str, &str)] = &[
         "ld{,.global}{,.nc}{,.ca,.cg,.cs,.lu,.cv,.L1::evict_normal,.L1::evict_unchanged,.L1::evict_first,.L1::evict_last,.L1::no_allocate,.L2::evict_first,.L2::evict_last,.L2::evict_normal}{,.L2::64B,.L2::128B,.L2::256B}{.b32,.v2.f32,.v4.b32}",
         "V, [l]",
     ),
-    ("ld{,.global}{,.nc}{,.L1::no_allocate}{,.L2::evict_last}.L2::cache_hint{,.L2::128B}{.b32,.v4.f32}", "V, [l], l"),
-    ("ld.global{,.nc}{,.L2::evict_last}{,.L1::no_allocate}{.v8.b32,.v8.f32,.v4.b64,.v4.u64,.v2.b64,.v2.b128,.v4.f64,.v8.u16}", "V, [l]"),
-    ("st.global{,.L2::evict_last}{,.L1::no_allocate}{.v8.b32,.v8.f32,.v4.b64,.v4.u64,.v2.b64,.v4.f64,.v8.u16}", "[l], V"),
+    (
+        "ld{,.global}{,.nc}{,.L1::no_allocate}{,.L2::evict_last}.L2::cache_hint{,.L2::128B}{.b32,.v4.f32}",
+        "V, [l], l",
+    ),
+    (
+        "ld.global{,.nc}{,.L2::evict_last}{,.L1::no_allocate}{.v8.b32,.v8.f32,.v4.b64,.v4.u64,.v2.b64,.v2.b128,.v4.f64,.v8.u16}",
+        "V, [l]",
+    ),
+    (
+        "st.global{,.L2::evict_last}{,.L1::no_allocate}{.v8.b32,.v8.f32,.v4.b64,.v4.u64,.v2.b64,.v4.f64,.v8.u16}",
+        "[l], V",
+    ),
     ("ldu{,.global}{.b8,.u32,.f64,.v2.f32,.v4.b32,.b128}", "V, [l]"),
     (
         "st{,.weak,.volatile,.relaxed.cta,.relaxed.cluster,.release.gpu,.release.sys,.mmio.relaxed.sys}{,.global,.shared,.shared::cta,.shared::cluster,.local}{.b8,.u32,.f64,.b128}",
@@ -102,9 +108,15 @@ const PATTERNS: &[(&str, &str)] = &[
         "[l], V",
     ),
     ("st{,.global}{,.L1::no_allocate}.L2::cache_hint{.b32,.v4.f32}", "[l], V, l"),
-    ("st.async{,.weak}{,.shared::cluster}.mbarrier::complete_tx::bytes{.b32,.b64,.u32,.s64,.f32,.v2.b32,.v4.b32,.v2.f64}", "[r], V, [r]"),
+    (
+        "st.async{,.weak}{,.shared::cluster}.mbarrier::complete_tx::bytes{.b32,.b64,.u32,.s64,.f32,.v2.b32,.v4.b32,.v2.f64}",
+        "[r], V, [r]",
+    ),
     ("st.async.mmio.release{.gpu,.sys}.global{.b8,.b32,.b64}", "[l], T"),
-    ("red.async.relaxed.cluster{,.shared::cluster}.mbarrier::complete_tx::bytes{.inc,.dec,.min,.max,.and,.or,.xor,.add}{.u32,.s32,.u64,.b32}", "[r], T, [r]"),
+    (
+        "red.async.relaxed.cluster{,.shared::cluster}.mbarrier::complete_tx::bytes{.inc,.dec,.min,.max,.and,.or,.xor,.add}{.u32,.s32,.u64,.b32}",
+        "[r], T, [r]",
+    ),
     ("red.async.mmio.release{.gpu,.sys}.global.add{.u32,.s32,.u64}", "[l], T"),
     ("st.bulk{,.weak}{,.shared::cta}", "[r], l, 0"),
     (
@@ -112,7 +124,10 @@ const PATTERNS: &[(&str, &str)] = &[
         "V, [l]",
     ),
     ("multimem.st{,.weak,.relaxed.sys,.release.gpu}{,.global}{.u32,.b64,.f32,.v4.f16x2,.v2.f32}", "[l], V"),
-    ("multimem.red{,.relaxed.sys,.release.gpu}{,.global}{.min,.max,.add,.and,.or,.xor}{.u32,.u64,.b32,.f32,.v4.f16x2,.v2.f32}", "[l], V"),
+    (
+        "multimem.red{,.relaxed.sys,.release.gpu}{,.global}{.min,.max,.add,.and,.or,.xor}{.u32,.u64,.b32,.f32,.v4.f16x2,.v2.f32}",
+        "[l], V",
+    ),
     ("multimem.cp.async.bulk.bulk_group.global.shared::cta", "[l], [r], r"),
     ("multimem.cp.reduce.async.bulk.bulk_group.global.shared::cta.add{.u32,.f32,.noftz.f16}", "[l], [r], r"),
     ("prefetch{,.global,.local}{.L1,.L2,.L2::evict_last,.L2::evict_normal}", "[l]"),
@@ -130,7 +145,10 @@ const PATTERNS: &[(&str, &str)] = &[
     ),
     ("createpolicy.cvt.L2.b64", "l, l"),
     ("isspacep{.global,.shared,.shared::cta,.shared::cluster,.const,.local,.param,.param::entry}", "p, l"),
-    ("cvta{,.to}{.global,.shared,.shared::cta,.shared::cluster,.const,.local,.param,.param::entry}{.u64,.u32}", "T, T"),
+    (
+        "cvta{,.to}{.global,.shared,.shared::cta,.shared::cluster,.const,.local,.param,.param::entry}{.u64,.u32}",
+        "T, T",
+    ),
     ("mapa{,.shared::cluster}{.u32,.u64}", "T, T, r"),
     ("getctarank{,.shared::cluster}{.u32,.u64}", "r, T"),
     ("movmatrix.sync.aligned.m8n8.trans.b16", "r, r"),
@@ -142,7 +160,10 @@ const PATTERNS: &[(&str, &str)] = &[
     ("cvt{.rn,.rz,.rna}{,.satfinite}{,.relu}.tf32.f32", "r, r"),
     ("cvt{.rn,.rz}{,.relu}{,.satfinite}{.f16,.bf16}.f32", "D, T"),
     ("cvt{.rn,.rz}{,.relu}{,.satfinite}{.f16x2,.bf16x2,.tf32x2}.f32", "D, T, T"),
-    ("cvt{,.rn,.rz}{,.satfinite}{,.relu}{.e4m3x2,.e5m2x2,.e2m3x2,.e3m2x2,.e2m1x2,.ue8m0x2,.s2f6x2,.ue5m3x2}.f32", "D, r, r"),
+    (
+        "cvt{,.rn,.rz}{,.satfinite}{,.relu}{.e4m3x2,.e5m2x2,.e2m3x2,.e3m2x2,.e2m1x2,.ue8m0x2,.s2f6x2,.ue5m3x2}.f32",
+        "D, r, r",
+    ),
     (
         "cvt{,.rn,.rz,.rp}{,.satfinite}{,.relu}{.e4m3x2,.e5m2x2,.e2m3x2,.e3m2x2,.e2m1x2,.ue8m0x2,.s2f6x2}{.f16x2,.bf16x2}",
         "D, r",
@@ -157,7 +178,10 @@ const PATTERNS: &[(&str, &str)] = &[
     ("cvt.pack.sat{.u16,.s16}.s32", "r, r, r"),
     ("cvt.pack.sat{.u8,.s8,.u4,.s4,.u2,.s2}.s32.b32", "r, r, r, r"),
     // Asynchronous copies.
-    ("cp.async{.ca,.cg}{.shared,.shared::cta,.shared::cluster}.global{,.L2::64B,.L2::128B,.L2::256B}", "[r], [l], 16"),
+    (
+        "cp.async{.ca,.cg}{.shared,.shared::cta,.shared::cluster}.global{,.L2::64B,.L2::128B,.L2::256B}",
+        "[r], [l], 16",
+    ),
     ("cp.async{.ca,.cg}.shared.global{,.L2::64B,.L2::128B}", "[r], [l], 16, r"),
     ("cp.async{.ca,.cg}.shared.global{,.L2::64B,.L2::128B}", "[r], [l], 16, p"),
     ("cp.async{.ca,.cg}.shared.global.L2::cache_hint{,.L2::128B}", "[r], [l], 16, l"),
@@ -165,10 +189,22 @@ const PATTERNS: &[(&str, &str)] = &[
     ("cp.async.wait_group", "1"),
     ("cp.async.mbarrier.arrive{,.noinc}{,.shared,.shared::cta}.b64", "[l]"),
     ("cp.async.bulk{.shared::cluster,.shared::cta}.global.mbarrier::complete_tx::bytes", "[r], [l], r, [r]"),
-    ("cp.async.bulk{.shared::cluster,.shared::cta}.global.mbarrier::complete_tx::bytes.L2::cache_hint", "[r], [l], r, [r], l"),
-    ("cp.async.bulk{.shared::cluster,.shared::cta}.global.mbarrier::complete_tx::bytes.ignore_oob", "[r], [l], r, r, r, [r]"),
-    ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster", "[r], [l], r, [r], h"),
-    ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint", "[r], [l], r, [r], h, l"),
+    (
+        "cp.async.bulk{.shared::cluster,.shared::cta}.global.mbarrier::complete_tx::bytes.L2::cache_hint",
+        "[r], [l], r, [r], l",
+    ),
+    (
+        "cp.async.bulk{.shared::cluster,.shared::cta}.global.mbarrier::complete_tx::bytes.ignore_oob",
+        "[r], [l], r, r, r, [r]",
+    ),
+    (
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster",
+        "[r], [l], r, [r], h",
+    ),
+    (
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint",
+        "[r], [l], r, [r], h, l",
+    ),
     ("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes", "[r], [r], r, [r]"),
     ("cp.async.bulk.global.shared::cta.bulk_group", "[l], [r], r"),
     ("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint", "[l], [r], r, l"),
@@ -177,27 +213,63 @@ const PATTERNS: &[(&str, &str)] = &[
     ("cp.async.bulk.prefetch.L2.global.L2::cache_hint", "[l], r, l"),
     ("cp.async.bulk.commit_group", ""),
     ("cp.async.bulk.wait_group{,.read}", "0"),
-    ("cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes{.and,.or,.xor,.add,.inc,.dec,.min,.max}{.s32,.u32,.u64,.b32,.f32}", "[r], [r], r, [r]"),
+    (
+        "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes{.and,.or,.xor,.add,.inc,.dec,.min,.max}{.s32,.u32,.u64,.b32,.f32}",
+        "[r], [r], r, [r]",
+    ),
     (
         "cp.reduce.async.bulk.global.shared::cta.bulk_group{.and,.or,.xor,.add,.inc,.dec,.min,.max,.add.noftz}{.f16,.bf16,.b32,.u32,.s32,.b64,.u64,.s64,.f32,.f64}",
         "[l], [r], r",
     ),
     ("cp.async.bulk.prefetch.tensor{.1d,.2d}.L2.global{,.tile}", "[l, X]"),
     ("cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4", "[l, {r, r, r, r, r}]"),
-    ("cp.async.bulk.tensor{.1d,.2d,.3d,.4d,.5d}{.shared::cluster,.shared::cta}.global{,.tile}.mbarrier::complete_tx::bytes{,.cta_group::1,.cta_group::2}", "[r], [l, X], [r]"),
-    ("cp.async.bulk.tensor{.1d,.2d}.shared::cluster.global{,.tile}.mbarrier::complete_tx::bytes.multicast::cluster{,.cta_group::1}", "[r], [l, X], [r], h"),
-    ("cp.async.bulk.tensor{.1d,.2d}.shared::cluster.global{,.tile}.mbarrier::complete_tx::bytes.L2::cache_hint", "[r], [l, X], [r], l"),
-    ("cp.async.bulk.tensor{.3d,.4d,.5d}.shared::cluster.global.im2col.mbarrier::complete_tx::bytes", "[r], [l, X], [r], Y"),
-    ("cp.async.bulk.tensor{.3d,.4d}.shared::cluster.global{.im2col::w,.im2col::w::128}.mbarrier::complete_tx::bytes", "[r], [l, X], [r], {h, h}"),
-    ("cp.async.bulk.tensor.2d{.shared::cluster,.shared::cta}.global.tile::gather4.mbarrier::complete_tx::bytes", "[r], [l, {r, r, r, r, r}], [r]"),
-    ("cp.async.bulk.tensor{.1d,.2d,.3d}.global.shared::cta{,.tile,.im2col_no_offs}.bulk_group", "[l, X], [r]"),
+    (
+        "cp.async.bulk.tensor{.1d,.2d,.3d,.4d,.5d}{.shared::cluster,.shared::cta}.global{,.tile}.mbarrier::complete_tx::bytes{,.cta_group::1,.cta_group::2}",
+        "[r], [l, X], [r]",
+    ),
+    (
+        "cp.async.bulk.tensor{.1d,.2d}.shared::cluster.global{,.tile}.mbarrier::complete_tx::bytes.multicast::cluster{,.cta_group::1}",
+        "[r], [l, X], [r], h",
+    ),
+    (
+        "cp.async.bulk.tensor{.1d,.2d}.shared::cluster.global{,.tile}.mbarrier::complete_tx::bytes.L2::cache_hint",
+        "[r], [l, X], [r], l",
+    ),
+    (
+        "cp.async.bulk.tensor{.3d,.4d,.5d}.shared::cluster.global.im2col.mbarrier::complete_tx::bytes",
+        "[r], [l, X], [r], Y",
+    ),
+    (
+        "cp.async.bulk.tensor{.3d,.4d}.shared::cluster.global{.im2col::w,.im2col::w::128}.mbarrier::complete_tx::bytes",
+        "[r], [l, X], [r], {h, h}",
+    ),
+    (
+        "cp.async.bulk.tensor.2d{.shared::cluster,.shared::cta}.global.tile::gather4.mbarrier::complete_tx::bytes",
+        "[r], [l, {r, r, r, r, r}], [r]",
+    ),
+    (
+        "cp.async.bulk.tensor{.1d,.2d,.3d}.global.shared::cta{,.tile,.im2col_no_offs}.bulk_group",
+        "[l, X], [r]",
+    ),
     ("cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group", "[l, {r, r, r, r, r}], [r]"),
-    ("cp.reduce.async.bulk.tensor{.1d,.2d}.global.shared::cta{.add,.min,.max,.inc,.dec,.and,.or,.xor}{,.tile}.bulk_group", "[l, X], [r]"),
+    (
+        "cp.reduce.async.bulk.tensor{.1d,.2d}.global.shared::cta{.add,.min,.max,.inc,.dec,.and,.or,.xor}{,.tile}.bulk_group",
+        "[l, X], [r]",
+    ),
     ("tensormap.replace.tile.global_address{,.global,.shared::cta}.b1024.b64", "[l], l"),
-    ("tensormap.replace.tile{.rank,.interleave_layout,.swizzle_mode,.fill_mode,.elemtype,.swizzle_atomicity}{,.global,.shared::cta}.b1024.b32", "[l], 1"),
-    ("tensormap.replace.tile{.box_dim,.global_dim,.element_stride}{,.global,.shared::cta}.b1024.b32", "[l], 1, r"),
+    (
+        "tensormap.replace.tile{.rank,.interleave_layout,.swizzle_mode,.fill_mode,.elemtype,.swizzle_atomicity}{,.global,.shared::cta}.b1024.b32",
+        "[l], 1",
+    ),
+    (
+        "tensormap.replace.tile{.box_dim,.global_dim,.element_stride}{,.global,.shared::cta}.b1024.b32",
+        "[l], 1, r",
+    ),
     ("tensormap.replace.tile.global_stride{,.global,.shared::cta}.b1024.b64", "[l], 1, l"),
-    ("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release{.cta,.gpu,.sys}.sync.aligned", "[l], [r], 128"),
+    (
+        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release{.cta,.gpu,.sys}.sync.aligned",
+        "[l], [r], 128",
+    ),
     // Textures and surfaces.
     ("tex.1d{.v4.s32,.v4.u32,.v4.f32,.v2.f16x2}{.s32,.f32}", "V4, [l, {r}]"),
     ("tex.1d{.v4.s32,.v4.u32,.v4.f32}{.s32,.f32}", "V4, [l, l, {r}]"),
@@ -206,7 +278,10 @@ const PATTERNS: &[(&str, &str)] = &[
     ("tex.level.2d{.v4.s32,.v4.f32}.f32", "V4, [l, {r, r}], r"),
     ("tex.grad.2d{.v4.s32,.v4.f32}.f32", "V4, [l, {r, r}], {r, r}, {r, r}"),
     ("tld4{.r,.g,.b,.a}.2d{.v4.s32,.v4.u32,.v4.f32}.f32", "V4, [l, {r, r}]"),
-    ("txq{.width,.height,.depth,.channel_data_type,.channel_order,.normalized_coords,.array_size,.num_mipmap_levels,.num_samples}.b32", "r, [l]"),
+    (
+        "txq{.width,.height,.depth,.channel_data_type,.channel_order,.normalized_coords,.array_size,.num_mipmap_levels,.num_samples}.b32",
+        "r, [l]",
+    ),
     ("suq{.width,.height,.depth,.channel_data_type,.channel_order,.array_size,.memory_layout}.b32", "r, [l]"),
     ("suld.b.1d{.b8,.b16,.b32,.b64,.v2.b32,.v4.b32,.v2.b64}{.trap,.clamp,.zero}", "V4, [l, {r}]"),
     ("suld.b{.2d,.a1d}{.b8,.b16,.b32,.b64,.v2.b32,.v4.b32,.v2.b64}{.trap,.clamp,.zero}", "V4, [l, {r, r}]"),
@@ -227,7 +302,10 @@ const PATTERNS: &[(&str, &str)] = &[
     ("fence.acquire.sync_restrict::shared::cluster.cluster", ""),
     ("fence.release.sync_restrict::shared::cta.cluster", ""),
     ("fence.mbarrier_init.release{.cluster,.cta}", ""),
-    ("fence.proxy{.alias,.async,.async.global,.async.shared::cta,.async.shared::cluster,.async::generic}", ""),
+    (
+        "fence.proxy{.alias,.async,.async.global,.async.shared::cta,.async.shared::cluster,.async::generic}",
+        "",
+    ),
     ("fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster", ""),
     ("fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster", ""),
     ("fence.proxy.tensormap::generic.release{.cta,.cluster,.gpu,.sys}", ""),
@@ -239,8 +317,14 @@ const PATTERNS: &[(&str, &str)] = &[
         "atom{,.relaxed,.acq_rel}{,.cta,.cluster,.gpu,.sys}{,.global,.shared,.shared::cluster}{.add,.inc,.dec,.min,.max,.and,.or,.xor,.exch}{.b16,.b32,.b64,.b128,.u32,.u64,.s32,.s64,.f32,.f64,.f32x2}",
         "T, [l], T",
     ),
-    ("atom{,.acquire,.release}{,.gpu,.sys}{,.global,.shared::cta}.cas{.b16,.b32,.b64,.b128,.u32,.u64,.s32}", "T, [l], T, T"),
-    ("atom{,.relaxed}{,.gpu}{,.global,.shared}{.add,.min,.max}{,.noftz}{.f16,.f16x2,.bf16,.bf16x2}", "T, [l], T"),
+    (
+        "atom{,.acquire,.release}{,.gpu,.sys}{,.global,.shared::cta}.cas{.b16,.b32,.b64,.b128,.u32,.u64,.s32}",
+        "T, [l], T, T",
+    ),
+    (
+        "atom{,.relaxed}{,.gpu}{,.global,.shared}{.add,.min,.max}{,.noftz}{.f16,.f16x2,.bf16,.bf16x2}",
+        "T, [l], T",
+    ),
     (
         "atom{,.relaxed}{,.gpu}{,.global,.shared}{.add,.min,.max}{,.noftz}{.v2,.v4,.v8}{.f16,.f16x2,.bf16,.bf16x2,.f32}",
         "V, [l], V",
@@ -268,25 +352,55 @@ const PATTERNS: &[(&str, &str)] = &[
     // mbarriers.
     ("mbarrier.init{,.shared,.shared::cta}.b64", "[l], r"),
     ("mbarrier.inval{,.shared,.shared::cta}.b64", "[l]"),
-    ("mbarrier{.expect_tx,.complete_tx}{,.relaxed.cta,.relaxed.cluster}{,.shared,.shared::cta,.shared::cluster}.b64", "[l], r"),
-    ("mbarrier{.arrive,.arrive_drop}{,.release.cta,.release.cluster,.relaxed.cta,.relaxed.cluster}{,.shared,.shared::cta}.b64", "l, [l]"),
+    (
+        "mbarrier{.expect_tx,.complete_tx}{,.relaxed.cta,.relaxed.cluster}{,.shared,.shared::cta,.shared::cluster}.b64",
+        "[l], r",
+    ),
+    (
+        "mbarrier{.arrive,.arrive_drop}{,.release.cta,.release.cluster,.relaxed.cta,.relaxed.cluster}{,.shared,.shared::cta}.b64",
+        "l, [l]",
+    ),
     ("mbarrier{.arrive,.arrive_drop}{,.release.cta,.relaxed.cluster}{,.shared}.b64", "l, [l], r"),
-    ("mbarrier{.arrive,.arrive_drop}.expect_tx{,.release.cta,.release.cluster,.relaxed.cta,.relaxed.cluster}{,.shared,.shared::cta}.b64", "l, [l], r"),
-    ("mbarrier{.arrive,.arrive_drop}{,.expect_tx}{,.release.cluster,.relaxed.cluster}{.shared::cluster}.b64", "_, [l], r"),
+    (
+        "mbarrier{.arrive,.arrive_drop}.expect_tx{,.release.cta,.release.cluster,.relaxed.cta,.relaxed.cluster}{,.shared,.shared::cta}.b64",
+        "l, [l], r",
+    ),
+    (
+        "mbarrier{.arrive,.arrive_drop}{,.expect_tx}{,.release.cluster,.relaxed.cluster}{.shared::cluster}.b64",
+        "_, [l], r",
+    ),
     ("mbarrier{.arrive,.arrive_drop}.noComplete{,.release.cta}{,.shared}.b64", "l, [l], r"),
-    ("mbarrier{.test_wait,.try_wait}{,.acquire.cta,.acquire.cluster,.relaxed.cta,.relaxed.cluster}{,.shared,.shared::cta}.b64", "p, [l], l"),
-    ("mbarrier{.test_wait,.try_wait}.parity{,.acquire.cta,.relaxed.cluster}{,.shared,.shared::cta}.b64", "p, [l], r"),
+    (
+        "mbarrier{.test_wait,.try_wait}{,.acquire.cta,.acquire.cluster,.relaxed.cta,.relaxed.cluster}{,.shared,.shared::cta}.b64",
+        "p, [l], l",
+    ),
+    (
+        "mbarrier{.test_wait,.try_wait}.parity{,.acquire.cta,.relaxed.cluster}{,.shared,.shared::cta}.b64",
+        "p, [l], r",
+    ),
     ("mbarrier.pending_count.b64", "r, l"),
-    ("clusterlaunchcontrol.try_cancel.async{,.shared::cta}.mbarrier::complete_tx::bytes{,.multicast::cluster::all}.b128", "[r], [r]"),
+    (
+        "clusterlaunchcontrol.try_cancel.async{,.shared::cta}.mbarrier::complete_tx::bytes{,.multicast::cluster::all}.b128",
+        "[r], [r]",
+    ),
     ("clusterlaunchcontrol.query_cancel.is_canceled.pred.b128", "p, q"),
     ("clusterlaunchcontrol.query_cancel.get_first_ctaid::x.b32.b128", "r, q"),
     ("clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128", "{r, r, r, r}, q"),
     // Matrices.
     ("ldmatrix.sync.aligned.m8n8.x1{,.trans}{.shared,.shared::cta}.b16", "{r}, [r]"),
     ("ldmatrix.sync.aligned.m8n8.x4{,.trans}{,.shared,.shared::cta}.b16", "{r, r, r, r}, [l]"),
-    ("ldmatrix.sync.aligned{.m16n16,.m8n16}.x1{,.trans}{,.shared}{.b8,.b8x16.b6x16_p32,.b8x16.b4x16_p64}", "{r}, [l]"),
-    ("ldmatrix.sync.aligned{.m16n16,.m8n16}.x2{,.trans}{,.shared}{.b8,.b8x16.b6x16_p32,.b8x16.b4x16_p64}", "{r, r}, [l]"),
-    ("ldmatrix.sync.aligned{.m16n16,.m8n16}.x2{,.trans}{,.shared}{.b8,.b8x16.b6x16_p32,.b8x16.b4x16_p64}", "{r, r, r, r}, [l]"),
+    (
+        "ldmatrix.sync.aligned{.m16n16,.m8n16}.x1{,.trans}{,.shared}{.b8,.b8x16.b6x16_p32,.b8x16.b4x16_p64}",
+        "{r}, [l]",
+    ),
+    (
+        "ldmatrix.sync.aligned{.m16n16,.m8n16}.x2{,.trans}{,.shared}{.b8,.b8x16.b6x16_p32,.b8x16.b4x16_p64}",
+        "{r, r}, [l]",
+    ),
+    (
+        "ldmatrix.sync.aligned{.m16n16,.m8n16}.x2{,.trans}{,.shared}{.b8,.b8x16.b6x16_p32,.b8x16.b4x16_p64}",
+        "{r, r, r, r}, [l]",
+    ),
     ("stmatrix.sync.aligned.m8n8.x1{,.trans}{,.shared,.shared::cta}.b16", "[l], {r}"),
     ("stmatrix.sync.aligned{.m8n8,.m16n8}.x2{,.trans}{,.shared}{.b16,.b8}", "[l], {r, r}"),
     ("wgmma.fence.sync.aligned", ""),
@@ -298,7 +412,10 @@ const PATTERNS: &[(&str, &str)] = &[
     ("{vshl,vshr}{.u32,.s32}.u32.u32{,.sat}{.clamp,.wrap}{,.add}", "r, r, r#"),
     ("vmad{.u32,.s32}{.u32,.s32}{.u32,.s32}{,.sat}{,.shr7,.shr15}", "r, r, r, r"),
     ("vset{.u32,.s32}{.u32,.s32}{.eq,.ne,.lt,.le,.gt,.ge}", "r, r, r"),
-    ("{vadd2,vsub2,vavrg2,vabsdiff2,vmin2,vmax2,vadd4,vsub4,vavrg4,vabsdiff4,vmin4,vmax4}{.u32,.s32}{.u32,.s32}{.u32,.s32}{,.sat,.add}", "r, r, r, r"),
+    (
+        "{vadd2,vsub2,vavrg2,vabsdiff2,vmin2,vmax2,vadd4,vsub4,vavrg4,vabsdiff4,vmin4,vmax4}{.u32,.s32}{.u32,.s32}{.u32,.s32}{,.sat,.add}",
+        "r, r, r, r",
+    ),
     ("{vset2,vset4}{.u32,.s32}{.u32,.s32}{.eq,.lt}{,.add}", "r, r, r, r"),
     // The rest.
     ("nanosleep.u32", "r"),
@@ -314,12 +431,46 @@ const PATTERNS: &[(&str, &str)] = &[
 
 /// Types, and the size of their registers.
 const TYPES: &[(&str, u32)] = &[
-    ("pred", 1), ("b8", 8), ("u8", 16), ("s8", 16), ("b16", 16), ("u16", 16), ("s16", 16), ("b32", 32), ("u32", 32),
-    ("s32", 32), ("b64", 64), ("u64", 64), ("s64", 64), ("b128", 128), ("f16", 16), ("bf16", 16), ("f32", 32),
-    ("f64", 64), ("f16x2", 32), ("bf16x2", 32), ("f32x2", 64), ("u16x2", 32), ("s16x2", 32), ("u8x4", 32),
-    ("s8x4", 32), ("tf32", 32), ("e4m3x2", 16), ("e5m2x2", 16), ("e2m3x2", 16), ("e3m2x2", 16), ("e2m1x2", 8),
-    ("ue8m0x2", 16), ("s2f6x2", 16), ("ue5m3x2", 16), ("e4m3x4", 32), ("e5m2x4", 32), ("e2m3x4", 32),
-    ("e3m2x4", 32), ("e2m1x4", 16), ("tf32x2", 64),
+    ("pred", 1),
+    ("b8", 8),
+    ("u8", 16),
+    ("s8", 16),
+    ("b16", 16),
+    ("u16", 16),
+    ("s16", 16),
+    ("b32", 32),
+    ("u32", 32),
+    ("s32", 32),
+    ("b64", 64),
+    ("u64", 64),
+    ("s64", 64),
+    ("b128", 128),
+    ("f16", 16),
+    ("bf16", 16),
+    ("f32", 32),
+    ("f64", 64),
+    ("f16x2", 32),
+    ("bf16x2", 32),
+    ("f32x2", 64),
+    ("u16x2", 32),
+    ("s16x2", 32),
+    ("u8x4", 32),
+    ("s8x4", 32),
+    ("tf32", 32),
+    ("e4m3x2", 16),
+    ("e5m2x2", 16),
+    ("e2m3x2", 16),
+    ("e3m2x2", 16),
+    ("e2m1x2", 8),
+    ("ue8m0x2", 16),
+    ("s2f6x2", 16),
+    ("ue5m3x2", 16),
+    ("e4m3x4", 32),
+    ("e5m2x4", 32),
+    ("e2m3x4", 32),
+    ("e3m2x4", 32),
+    ("e2m1x4", 16),
+    ("tf32x2", 64),
 ];
 
 /// Every name with its operands; where several operands were given for a name, one after the other.
@@ -347,7 +498,16 @@ fn written(name: &str, operands: &str) -> String {
     let sizes: Vec<u32> = name.split('.').filter_map(size).collect();
     let (first, last) = (sizes.first().copied().unwrap_or(32), sizes.last().copied().unwrap_or(32));
     let combined = [".and.", ".or.", ".xor.", ".add"].iter().any(|c| name.contains(c));
-    let operands = operands.replace('#', if !combined { "" } else if name.starts_with('v') { ", r" } else { ", p" });
+    let operands = operands.replace(
+        '#',
+        if !combined {
+            ""
+        } else if name.starts_with('v') {
+            ", r"
+        } else {
+            ", p"
+        },
+    );
     let mut next = 0;
     let mut register = |size: u32| {
         next += 1;
@@ -426,8 +586,17 @@ fn matrices() -> Vec<Form> {
 }
 
 const SHAPES: &[(usize, usize, usize)] = &[
-    (8, 8, 4), (8, 8, 16), (8, 8, 32), (8, 8, 128), (16, 8, 4), (16, 8, 8), (16, 8, 16), (16, 8, 32), (16, 8, 64),
-    (16, 8, 128), (16, 8, 256),
+    (8, 8, 4),
+    (8, 8, 16),
+    (8, 8, 32),
+    (8, 8, 128),
+    (16, 8, 4),
+    (16, 8, 8),
+    (16, 8, 16),
+    (16, 8, 32),
+    (16, 8, 64),
+    (16, 8, 128),
+    (16, 8, 256),
 ];
 
 fn bits(ty: &str) -> usize {
@@ -465,7 +634,16 @@ fn product((m, n, k): (usize, usize, usize), ty: &str, sum: &str) -> Vec<Form> {
 }
 
 fn warpgroups() -> Vec<Form> {
-    let types = [(16, ".f16"), (16, ".bf16"), (8, ".tf32"), (32, ".e4m3"), (32, ".e5m2"), (32, ".s8"), (32, ".u8"), (256, ".b1")];
+    let types = [
+        (16, ".f16"),
+        (16, ".bf16"),
+        (8, ".tf32"),
+        (32, ".e4m3"),
+        (32, ".e5m2"),
+        (32, ".s8"),
+        (32, ".u8"),
+        (256, ".b1"),
+    ];
     let mut forms = Vec::new();
     for (k, ty) in types {
         for sum in [".f16", ".f32", ".s32"] {
