@@ -87,7 +87,11 @@ pub(crate) fn check() -> Result<()> {
     let answers = ask(&table::forms())?;
     let wrong: Vec<&str> = answers.iter().filter(|(_, a)| is_lie(a)).map(|(name, _)| name.as_str()).collect();
     println!("{}", summary(&answers));
-    ensure!(wrong.is_empty(), "ptxas takes what the emulator calls ill-formed: {}", wrong.join(", "));
+    ensure!(
+        wrong.is_empty(),
+        "ptxas takes what the emulator calls ill-formed: {}; decode it, or add it to ptx-emu/src/isa/manual.rs",
+        wrong.join(", ")
+    );
     Ok(())
 }
 
