@@ -337,8 +337,8 @@ fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Ast<'
 fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let s = suffixes(d, &[(".relaxed", MemoryOrder::Relaxed), (".acquire", MemoryOrder::Acquire)])?;
     let s = if s.param { of_parameter(d, s, 1) } else { s };
-    if s.read_only && !matches!(s.space, Space::Global | Space::Generic) {
-        return d.error("`.nc` loads from .global only");
+    if s.read_only && (s.space != Space::Global || s.order != MemoryOrder::Weak) {
+        return d.error("`.nc` loads from .global only, without an order");
     }
     operands(d, &s)?;
     let mut regs = Vec::new();

@@ -55,7 +55,7 @@ fn mistakes_in_a_kernel() {
             "ld.global.f16 %h0, [%in];",
             "`.f16` where .b8, .b16, .b32, .b64, .u8, .u16, .u32, .u64, .s8, .s16, .s32, .s64, .f32, .f64 was expected in `ld.global.f16`",
         ),
-        ("ld.shared.nc.u32 %r0, [%r1];", "`.nc` loads from .global only"),
+        ("ld.shared.nc.u32 %r0, [%r1];", "`.nc` loads from .global only, without an order"),
         ("st.const.u32 [%d0], 1;", "`st.const.u32`: this space can only be read"),
         (".shared .b32 s[4];\nld.shared.u32 %r0, [s+16];", "4 bytes at offset 16 of `s`, which has 16 bytes"),
         (".shared .b32 s[13000];", "52000 bytes of static shared memory, at most 49152"),
