@@ -383,11 +383,21 @@ pub(crate) struct Transfer {
     pub(crate) regs: Vec<Option<RegisterOperand>>,
     /// `.nc`
     pub(crate) read_only: bool,
-    /// Whether it is the load of a change of bits, whose other bits may have no value.
-    pub(crate) keeps_bits: bool,
+    /// For a load from local memory: what bytes without a value are to it.
+    pub(crate) unwritten: Unwritten,
     pub(crate) order: MemoryOrder,
     pub(crate) scope: Scope,
     pub(crate) site: u32,
+}
+
+/// What bytes of local memory that nobody has written are to a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unwritten {
+    Fault,
+    /// Zeros: the bits that a change of others keeps.
+    Zeros,
+    /// Passed on: the value is stored elsewhere and goes nowhere else, as in copies of structures with gaps.
+    Copied,
 }
 
 /// A load of kernel parameters.

@@ -7,12 +7,12 @@
 //! [`declare`] reads the declarations of a kernel, [`names`] resolves names, and [`operands`] gives the decoding
 //! functions of [`isa`] access to suffixes and operands.
 
-mod bit_fields;
 mod declare;
 pub(crate) mod functions;
 mod link;
 mod names;
 mod operands;
+mod unwritten;
 
 use std::collections::{HashMap, HashSet};
 
@@ -160,7 +160,7 @@ impl<'a> Unit<'a> {
             }
         }
         if self.errors.is_empty() {
-            bit_fields::mark(entry, &mut self.code.ops);
+            unwritten::mark(entry, &mut self.code.ops);
         }
         self.end(entry);
     }

@@ -3,7 +3,8 @@
 use super::Decoder;
 use crate::async_code::AsyncStore;
 use crate::code::{
-    ClockPart, LoadParam, MemoryOrder, Op, PredSource, RegisterOperand, Scope, Space, Transfer, Width,
+    ClockPart, LoadParam, MemoryOrder, Op, PredSource, RegisterOperand, Scope, Space, Transfer, Unwritten,
+    Width,
 };
 use crate::decode::{Decode, bank};
 use crate::exec::regs::{Alu, B16, B32, B64, Bank, Regs, Slots, Undefined, map1, map2};
@@ -441,7 +442,7 @@ fn transfer(
         width,
         regs,
         read_only: s.read_only,
-        keeps_bits: false,
+        unwritten: Unwritten::Fault,
         order: s.order,
         scope: s.scope,
         site: d.site(),

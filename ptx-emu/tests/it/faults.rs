@@ -126,6 +126,24 @@ fn bit_fields_are_set_one_by_one() {
     }
 }
 
+/// A structure is copied with its gaps, which keep no value; whoever reads a copy of one is named.
+#[test]
+fn gaps_of_structures_are_copied() {
+    let copy = ".local .b32 l[8];\nmov.b32 %r6, 5;\nst.local.u32 [l+4], %r6;\n\
+                ld.local.u32 %r0, [l];\nst.local.u32 [l+8], %r0;\n\
+                ld.local.u32 %r1, [l+4];\nst.local.u32 [l+12], %r1;\nst.local.u32 [l+16], %r7;\n";
+    let read = |at: u32| {
+        format!(
+            ".reg .b32 %r<8>;\n{copy}ld.local.u32 %r3, [l+{at}];\nadd.u32 %r4, %r3, 1;\nst.global.u32 [%out], %r4;"
+        )
+    };
+    assert!(launch(&kernel(&read(12)), &[0; 64], 64, SETUP).is_ok());
+    for at in [0, 8, 16] {
+        let fault = launch(&kernel(&read(at)), &[0; 64], 64, SETUP).err().expect("no value");
+        assert_eq!(fault.class, Class::UninitialisedLocal, "{at}: {fault}");
+    }
+}
+
 #[test]
 fn uninitialised_register() {
     let body = "setp.lt.u32 %p0, %t, 3;\n@%p0 mov.u32 %r0, 1;\nadd.u32 %r1, %r0, 1;";
