@@ -139,7 +139,7 @@ fn gaps_of_structures_are_copied() {
     };
     assert!(launch(&kernel(&read(12)), &[0; 64], 64, SETUP).is_ok());
     for at in [0, 8, 16] {
-        let fault = launch(&kernel(&read(at)), &[0; 64], 64, SETUP).err().expect("no value");
+        let fault = launch(&kernel(&read(at)), &[0; 64], 64, SETUP).expect_err("no value");
         assert_eq!(fault.class, Class::UninitialisedLocal, "{at}: {fault}");
     }
 }

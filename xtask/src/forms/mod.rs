@@ -4,6 +4,7 @@
 //! What ptxas takes the emulator must run or call unsupported, and what ptxas refuses for every target the emulator must
 //! not take. The command lists where they differ; [`check`] is the part of it that a change must pass.
 
+mod matrices;
 mod table;
 
 use std::collections::BTreeMap;
