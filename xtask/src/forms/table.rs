@@ -511,15 +511,7 @@ fn written(name: &str, operands: &str) -> String {
     let mut next = 0;
     let mut register = |size: u32| {
         next += 1;
-        let kind = match size {
-            1 => 'p',
-            8 => 'b',
-            16 => 'h',
-            32 => 'r',
-            64 => 'l',
-            _ => 'q',
-        };
-        format!("%{kind}{next}")
+        format!("%{}{next}", letter(size))
     };
     let mut out = String::new();
     let mut words = operands.as_str();
@@ -546,6 +538,18 @@ fn written(name: &str, operands: &str) -> String {
         };
     }
     out
+}
+
+/// The letter of registers of a size.
+fn letter(size: u32) -> char {
+    match size {
+        1 => 'p',
+        8 => 'b',
+        16 => 'h',
+        32 => 'r',
+        64 => 'l',
+        _ => 'q',
+    }
 }
 
 fn size(suffix: &str) -> Option<u32> {
