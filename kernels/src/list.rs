@@ -6,6 +6,7 @@ use crate::batch::{BatchAttention, ChooseTokens, GatherRows};
 use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::RowOrder;
 use crate::matmul::{Append, DequantizeTiles, Epilogue, Form, Matmul, MatmulSync, NormTokens, RowBounds};
+use crate::overlap::Overlap;
 use crate::pipeline::{
     AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, LmHead, LoraA, LoraANormed, Pack, PipelinedAttention,
     PlaceDrafts, Plan, Project, ProjectOutput, Qkv, QkvOutput, SplitPrompt, WithLora,
@@ -286,13 +287,13 @@ impl List {
         let norm = |group, second: Option<u32>| NormTokens {
             order: order(group),
             second: second.map(order),
-            overlap: false,
+            overlap: Overlap::No,
         };
         self.matmul(order);
         self.prompt(order);
         self.batch(order);
         self.add([norm(8, None), norm(16, None), norm(32, None), norm(32, Some(16))]);
-        self.add([NormTokens { overlap: true, ..norm(32, Some(16)) }]);
+        self.add([NormTokens { overlap: Overlap::Early, ..norm(32, Some(16)) }]);
         self.add(Read::ALL);
         self.add(Multiply::ALL);
     }
@@ -377,10 +378,15 @@ impl List {
 
     fn prompt(&mut self, order: impl Fn(u32) -> ColumnOrder) {
         use Pairing::*;
-        let rotate =
-            |head_dim, pairing, bias, norm| RotateTokens { head_dim, pairing, bias, norm, overlap: false };
+        let rotate = |head_dim, pairing, bias, norm| RotateTokens {
+            head_dim,
+            pairing,
+            bias,
+            norm,
+            overlap: Overlap::No,
+        };
         self.add([
-            RotateTokens { overlap: true, ..rotate(128, HalfSplit, true, true) },
+            RotateTokens { overlap: Overlap::Early, ..rotate(128, HalfSplit, true, true) },
             rotate(128, Interleaved, false, false),
             rotate(64, Interleaved, false, false),
             rotate(80, HalfSplit, true, false),
@@ -422,7 +428,7 @@ impl List {
             of(96, 1, 32),
             of(128, 1, 16),
             of(128, 4, 32),
-            BatchAttention { overlap: true, ..of(128, 4, 32) },
+            BatchAttention { overlap: Overlap::Early, ..of(128, 4, 32) },
             of(128, 16, 8),
             of(128, 2, 8).with_window(100),
             of(256, 4, 32),
@@ -446,16 +452,16 @@ impl List {
             Matmul { tokens: 256, tail: 128, ..gate_up(Q4_K, gated(Activation::Silu, 16)) },
             gate_up(BF16, gated(Activation::GeluTanh, 8)),
         ]);
-        let narrow = |tokens, split, matmul| Matmul { tokens, split, overlap: true, ..matmul };
+        let narrow = |tokens, split, matmul| Matmul { tokens, split, overlap: Overlap::Early, ..matmul };
         let half = |matmul| Matmul { form: Form::Half, ..matmul };
         self.add([
             half(narrow(8, 1, gate_up(Q4_K, gated(Activation::Silu, 32)))),
             narrow(16, 2, gate_up(Q4_K, gated(Activation::Silu, 32))),
             narrow(8, 4, of(Q4_K, Epilogue::Store)),
-            narrow(16, 4, of(Q4_K, Epilogue::Add)),
+            Matmul { overlap: Overlap::Late, ..narrow(16, 4, of(Q4_K, Epilogue::Add)) },
             narrow(32, 3, of(Q6_K, Epilogue::Add)),
             half(narrow(16, 8, of(BF16, Epilogue::Add))),
-            Matmul { overlap: false, ..narrow(128, 2, of(Q4_K, Epilogue::Add)) },
+            Matmul { overlap: Overlap::No, ..narrow(128, 2, of(Q4_K, Epilogue::Add)) },
             Matmul { tail: 64, ..narrow(128, 1, of(Q4_K, Epilogue::Add)) },
             Matmul { form: Form::Tall, ..narrow(64, 1, of(Q8_0, Epilogue::Store)) },
             Matmul { rows: RowOrder::half_split(128), ..half(narrow(32, 1, of(Q6_K, Epilogue::Store))) },

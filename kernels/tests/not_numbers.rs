@@ -9,7 +9,7 @@ use warpwright_kernels::pipeline::{
     AngleSet, GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, ProjectOutput, Qkv, block_float,
 };
 use warpwright_kernels::prompt::RotateTokens;
-use warpwright_kernels::{Activation, Case, Format, Pairing, Rope, Variant};
+use warpwright_kernels::{Activation, Case, Format, Overlap, Pairing, Rope, Variant};
 
 /// The numbers that a kernel leaves in its argument `y` when element `i` of its argument `of` is `bad`.
 fn left(kernel: &dyn Variant, case: &Case, of: &str, bad: f32) -> Vec<f32> {
@@ -56,8 +56,13 @@ fn nan_and_infinity_propagate_through_kernels() {
 #[test]
 fn a_key_beyond_f16_is_none() {
     let qkv = Qkv::with_default_plan([Format::Q8_0; 3], Pairing::HalfSplit, true);
-    let rotate =
-        RotateTokens { head_dim: 64, pairing: Pairing::Interleaved, bias: true, norm: true, overlap: false };
+    let rotate = RotateTokens {
+        head_dim: 64,
+        pairing: Pairing::Interleaved,
+        bias: true,
+        norm: true,
+        overlap: Overlap::No,
+    };
     let kernels: [(&dyn Variant, &str); 5] = [
         (&RotateTokens { norm: false, ..rotate }, "bias"),
         (&rotate, "gamma"),

@@ -9,7 +9,7 @@ use warpwright_kernels::cache::{self, PAGE};
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::matmul::activations;
 use warpwright_kernels::prompt::{Item, PromptAttention, PromptAttentionWgmma, RotateTokens};
-use warpwright_kernels::{Pairing, Random, Variant};
+use warpwright_kernels::{Overlap, Pairing, Random, Variant};
 
 const DIM: usize = 64;
 const HEADS: usize = 4;
@@ -149,8 +149,13 @@ fn items_and_pages_out_of_range_stay_inside_of_the_arguments() {
 
 #[test]
 fn rotation_gives_a_token_the_same_bits_alone() {
-    let kernel =
-        RotateTokens { head_dim: 64, pairing: Pairing::HalfSplit, bias: true, norm: true, overlap: false };
+    let kernel = RotateTokens {
+        head_dim: 64,
+        pairing: Pairing::HalfSplit,
+        bias: true,
+        norm: true,
+        overlap: Overlap::No,
+    };
     let case = &kernel.cases(1)[1];
     let all = once(&kernel, &case.args);
     let [x, state, tokens] = ["x", "state", "tokens"].map(|name| argument(&kernel, name));
@@ -177,8 +182,13 @@ fn rotation_gives_a_token_the_same_bits_alone() {
 /// A token that is done, and those whose page is not there, leave the caches as they were; the done one its query too.
 #[test]
 fn rotation_drops_what_has_no_page() {
-    let kernel =
-        RotateTokens { head_dim: 64, pairing: Pairing::HalfSplit, bias: false, norm: false, overlap: false };
+    let kernel = RotateTokens {
+        head_dim: 64,
+        pairing: Pairing::HalfSplit,
+        bias: false,
+        norm: false,
+        overlap: Overlap::No,
+    };
     let case = &kernel.cases(1)[2];
     let [state, q] = ["state", "q"].map(|name| argument(&kernel, name));
     let CpuArg::U32(states) = &case.args[state] else { panic!("words") };

@@ -14,10 +14,10 @@ use std::process::ExitCode;
 use ptx_gen::KernelDef;
 use timing::Failure;
 use warpwright_driver::{Buffer, Context, Driver, Host, Queue, Recorder, f16};
-use warpwright_kernels::Random;
 use warpwright_kernels::format::Format;
 use warpwright_kernels::format::tile::{self, RowOrder};
 use warpwright_kernels::matmul::{AppendArgs, Epilogue, Form, Matmul, MatmulArgs, MatmulSync};
+use warpwright_kernels::{Overlap, Random};
 
 fn main() -> ExitCode {
     timing::end(run())
@@ -65,7 +65,7 @@ impl Timed {
     fn options(self) -> [String; 3] {
         match self {
             Timed::Wgmma(Matmul { form, split, tail, overlap, .. }) => {
-                let overlap = if overlap { "yes" } else { "no" };
+                let overlap = if overlap.waits() { "yes" } else { "no" };
                 let parts = if tail > 0 { format!("t{tail}") } else { split.to_string() };
                 [format!("{form:?}").to_lowercase(), parts, overlap.into()]
             }
@@ -214,14 +214,15 @@ impl<'a> Product<'a> {
             _ => return Err(format!("no form {form}").into()),
         };
         let matmul = Matmul::new(self.format, Epilogue::Store, RowOrder::PLAIN, width);
-        Ok(Matmul { form, overlap: overlap == "yes", ..matmul })
+        let overlap = if overlap == "yes" { Overlap::Early } else { Overlap::No };
+        Ok(Matmul { form, overlap, ..matmul })
     }
 
     /// Prints the figures of a kernel, and compares its results with those of the first.
     fn one(&self, kernel: Timed, tokens: u32, wanted: &mut Option<Vec<f32>>) -> Result<(), Failure> {
         let sms = self.context.device().properties().multiprocessors;
         let time = match kernel {
-            Timed::Wgmma(kernel) if kernel.overlap => {
+            Timed::Wgmma(kernel) if kernel.overlap.waits() => {
                 self.time(kernel, Recorder::pipeline(self.context)?, sms * kernel.form.resident(), tokens)
             }
             Timed::Wgmma(kernel) => {

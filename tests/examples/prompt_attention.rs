@@ -15,7 +15,7 @@ use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::prompt::{
     Item, PromptAttention, PromptAttentionArgs, PromptAttentionWgmma, RotateTokens, RotateTokensArgs,
 };
-use warpwright_kernels::{Pairing, Random};
+use warpwright_kernels::{Overlap, Pairing, Random};
 
 fn main() -> ExitCode {
     timing::end(run())
@@ -150,7 +150,7 @@ impl<'a> Chunk<'a> {
             pairing: Pairing::HalfSplit,
             bias: false,
             norm: false,
-            overlap: false,
+            overlap: Overlap::No,
         };
         let us = self.time(kernel, 100, || RotateTokensArgs {
             x: &self.x,

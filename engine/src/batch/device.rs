@@ -41,8 +41,6 @@ pub(super) struct Device {
     /// Partial results of attention of single tokens, and tickets: see `BatchAttention`
     partials: Buffer<f32>,
     ticket: Buffer<u32>,
-    /// Whether the kernels of a graph overlap.
-    overlaps: bool,
     /// Attention of single tokens, of a layer.
     attention: BatchAttention,
     /// By bucket and number of steps.
@@ -113,7 +111,6 @@ impl Device {
             ticket: Buffer::zeroed(context, tickets)?.labelled("attention.ticket"),
             attention,
             graphs: BTreeMap::new(),
-            overlaps: cores.has_warpgroups(),
             config: c.clone(),
             options,
             weights,
@@ -221,7 +218,7 @@ impl Device {
 
     /// How the kernels of a graph are chosen.
     fn chosen(&self, bucket: u32) -> Chosen {
-        Chosen { bucket, overlap: self.overlaps && bucket <= OVERLAPPED }
+        Chosen { bucket, overlap: self.chunked.overlaps(bucket) }
     }
 
     /// The kernels of a step of a [graph](Device::graph) that has been made, whose rows attend so many positions.
@@ -266,10 +263,6 @@ impl Device {
         Ok(self.head.run(queue, c, &self.weights.norm, &self.options, selected)?)
     }
 }
-
-/// The largest bucket whose kernels overlap in a graph. On an H200, a step of 8B Q4_K_M takes 4,390 us with 64 rows, and
-/// 4,520 if they overlap; with 128 rows 6,990 and 7,150.
-const OVERLAPPED: u32 = 32;
 
 /// Buckets of rows of one token each.
 const BUCKETS: [u32; 6] = [8, 16, 32, 64, 128, 256];

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use warpwright_driver::{Buffer, Context, Error, Host, Kernel, Pinned, Queue, Stream, View};
-use warpwright_kernels::RowOrder;
 use warpwright_kernels::batch::{ChooseTokens, ChooseTokensArgs, GatherRows, GatherRowsArgs};
 use warpwright_kernels::matmul::{Epilogue, MatmulArgs, NormTokens, NormTokensArgs};
 use warpwright_kernels::state;
+use warpwright_kernels::{Overlap, RowOrder};
 
 use super::options::{BatchOptions, bucket};
 use crate::chunked::kernels::order;
@@ -85,7 +85,7 @@ impl Head {
         let (c, weight) = (&outline.config, outline.weights.head());
         let capacity = capacity(options);
         let rows = rows_of(context, weight.format, RowOrder::PLAIN, tiles, c.vocab, c.hidden)?;
-        let norm = NormTokens { order: order(&rows), second: None, overlap: false };
+        let norm = NormTokens { order: order(&rows), second: None, overlap: Overlap::No };
         // An empty buffer has no address; a token that is in no vocabulary never stops anything.
         let stop = if outline.stop.is_empty() { &[u32::MAX][..] } else { &outline.stop };
         let floats = |name: &str, len: u32| -> Result<Buffer<f32>, Error> {

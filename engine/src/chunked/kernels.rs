@@ -5,12 +5,12 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use warpwright_driver::{Context, Device, Error, Kernel};
-use warpwright_kernels::AddNormed;
 use warpwright_kernels::batch::BatchAttention;
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::matmul::{Epilogue, NormTokens};
 use warpwright_kernels::pipeline::{EmbedRows, EmbedTiled};
 use warpwright_kernels::prompt::{PromptAttention, PromptAttentionWgmma, RotateTokens};
+use warpwright_kernels::{AddNormed, Overlap};
 
 use super::products::{Chosen, Cores, Product, ProductKernel, load};
 use super::weights::{self, LayerRows, Rows};
@@ -91,7 +91,7 @@ impl Kernels {
             let singles = (0..).zip(layers).map(|(index, layer)| {
                 let kernel = BatchAttention::new(c.head_dim, c.heads / c.kv_heads, order(&layer.o));
                 let kernel = c.window_of(index).map_or(kernel, |window| kernel.with_window(window));
-                kernels.load(BatchAttention { overlap, ..kernel })
+                kernels.load(BatchAttention { overlap: early(overlap), ..kernel })
             });
             self.singles[usize::from(overlap)] = singles.collect::<Result<_, Error>>()?;
         }
@@ -116,7 +116,7 @@ impl Kernels {
             entry.insert(EmbedKernel::load(context, of_rows(self.resolved_embed, rows))?);
         }
         for layer in layers {
-            self.prepare_norm(context, norms(self.cores, c, layer, chosen)[0])?;
+            self.prepare_norm(context, norms(layer, chosen)[0])?;
             for rows in &layer.qkv {
                 let product = self.cores.product(rows, weights::qkv_epilogue(c), chosen, CAPACITY);
                 self.prepare_product(context, product)?;
@@ -141,7 +141,7 @@ impl Kernels {
         {
             entry.insert(load(context, AddNormed { overlap: false, batch: rows })?);
         }
-        self.prepare_norm(context, norms(self.cores, c, layer, chosen)[1])?;
+        self.prepare_norm(context, norms(layer, chosen)[1])?;
         let project = projection(c);
         let products = [(&layer.o, project), (&layer.gate_up, gated(c, layer)), (&layer.down, project)];
         for (rows, epilogue) in products {
@@ -195,7 +195,7 @@ fn rotate(c: &Config, overlap: bool) -> RotateTokens {
         pairing: family.pairing,
         bias: family.biases,
         norm: family.head_norms,
-        overlap,
+        overlap: early(overlap),
     }
 }
 
@@ -210,20 +210,19 @@ pub(super) fn has_two_orders(layer: &LayerRows) -> bool {
 }
 
 /// The norms before attention and before the feed-forward of a pass.
-///
-/// A norm overlaps with the product before it only where each of its blocks finds a multiprocessor that the product does
-/// not use: blocks that start early share the few that are idle, and the others would be idle when they may begin.
-pub(super) fn norms(cores: Cores, c: &Config, layer: &LayerRows, chosen: Chosen) -> [NormTokens; 2] {
+pub(super) fn norms(layer: &LayerRows, chosen: Chosen) -> [NormTokens; 2] {
     let first = order(&layer.qkv[0]);
     let second = layer.qkv.iter().map(order).find(|&order| order != first);
-    let overlap = |before: &Rows| {
-        let idle = || cores.idle(before, projection(c), chosen, CAPACITY);
-        chosen.overlap && idle() >= chosen.bucket
-    };
+    let overlap = early(chosen.overlap);
     [
-        NormTokens { order: first, second, overlap: overlap(&layer.down) },
-        NormTokens { order: order(&layer.gate_up), second: None, overlap: overlap(&layer.o) },
+        NormTokens { order: first, second, overlap },
+        NormTokens { order: order(&layer.gate_up), second: None, overlap },
     ]
+}
+
+/// How a kernel overlaps that leaves multiprocessors to the next one.
+fn early(overlap: bool) -> Overlap {
+    if overlap { Overlap::Early } else { Overlap::No }
 }
 
 /// The epilogue of the output and the down projection.

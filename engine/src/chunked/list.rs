@@ -153,9 +153,8 @@ impl List<'_> {
     }
 
     fn norm(&self, which: usize, rows: &LayerRows) -> PassNode {
-        let Chunked { kernels, config, .. } = self.chunked;
-        let norms = kernels::norms(kernels.cores, config, rows, self.chosen);
-        PassNode::plain("norm", &kernels.norms[&norms[which]])
+        let norm = kernels::norms(rows, self.chosen)[which];
+        PassNode::plain("norm", &self.chunked.kernels.norms[&norm])
     }
 
     fn product(&self, role: &'static str, rows: &Rows, epilogue: Epilogue) -> PassNode {

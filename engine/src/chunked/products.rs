@@ -2,9 +2,9 @@
 
 use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Device, Error, Host, Kernel, Queue};
-use warpwright_kernels::Multiply;
 use warpwright_kernels::matmul::plan::Shape;
 use warpwright_kernels::matmul::{Epilogue, Form, Matmul, MatmulArgs, MatmulSync};
+use warpwright_kernels::{Multiply, Overlap};
 
 use super::weights::Rows;
 use crate::signed;
@@ -14,7 +14,7 @@ use crate::signed;
 pub(crate) struct Chosen {
     /// Tokens, at least as many as the pass has.
     pub(crate) bucket: u32,
-    /// Whether kernels overlap, in a graph that is a pipeline. It changes no result.
+    /// Whether the graph is a pipeline, whose kernels overlap. It changes no result.
     pub(crate) overlap: bool,
 }
 
@@ -102,8 +102,7 @@ impl Cores {
                 let has_room = |width: u32| width == 0 || capacity.is_multiple_of(width);
                 let kernel =
                     if [planned.tokens, planned.tail].into_iter().all(has_room) { planned } else { other };
-                // Measured: 28672 x 4096 by 64 tokens takes 34.0 us, and 36.7 if it overlaps.
-                let overlap = overlap && kernel.form != Form::Tall;
+                let overlap = if overlap { self.overlap(&kernel, rows, tokens) } else { Overlap::No };
                 Product::Warpgroups(Matmul { overlap, ..kernel })
             }
             Instructions::Warps { row_blocks } => {
@@ -112,15 +111,14 @@ impl Cores {
         }
     }
 
-    /// Multiprocessors that this product does not use.
-    pub(crate) fn idle(self, rows: &Rows, epilogue: Epilogue, chosen: Chosen, capacity: u32) -> u32 {
-        match self.product(rows, epilogue, chosen, capacity) {
-            Product::Warpgroups(kernel) => {
-                let items = kernel.jobs(rows.rows, chosen.bucket) * kernel.split;
-                self.sms.saturating_sub(items.div_ceil(kernel.form.resident()))
-            }
-            Product::Warps(_) => 0,
-        }
+    /// How a product of a pipeline overlaps.
+    ///
+    /// A norm follows what is added to the residual stream, a block for each token. If these may start early, they share
+    /// the few multiprocessors that the product does not use, and the others are idle when they may begin.
+    fn overlap(self, kernel: &Matmul, rows: &Rows, tokens: u32) -> Overlap {
+        let items = kernel.jobs(rows.rows, tokens) * kernel.split;
+        let idle = self.sms.saturating_sub(items.div_ceil(kernel.form.resident()));
+        if kernel.epilogue == Epilogue::Add && idle < tokens { Overlap::Late } else { Overlap::Early }
     }
 
     fn of_warps(
@@ -140,6 +138,11 @@ impl Cores {
 }
 
 impl Product {
+    /// Whether it takes a whole multiprocessor for 256 rows: such a product is slower in a pipeline.
+    pub(crate) fn is_tall(self) -> bool {
+        matches!(self, Product::Warpgroups(Matmul { form: Form::Tall, .. }))
+    }
+
     pub(crate) fn load(self, context: &Context) -> Result<ProductKernel, Error> {
         Ok(match self {
             Product::Warpgroups(kernel) => ProductKernel::Warpgroups(load(context, kernel)?),

@@ -99,7 +99,18 @@ pub fn layer_weights(model: &Outline) -> u64 {
     matrices(model).map(numbers).sum()
 }
 
-/// Bytes of them.
+/// Multiplications of a prompt's tokens with weights of the layers, if it is prefilled in chunks of so many tokens. Of a
+/// chunk's tokens, the last layer multiplies all but the last one with queries, keys and values alone.
+pub fn chunked_multiplications(model: &Outline, tokens: u32, chunk: u32) -> u64 {
+    let spared = u64::from(tokens - tokens.div_ceil(chunk));
+    let rest =
+        model.weights.blocks.last().map_or(0, |block| {
+            [&block.o, &block.gate, &block.up, &block.down].into_iter().map(numbers).sum()
+        });
+    layer_weights(model) * u64::from(tokens) - rest * spared
+}
+
+/// Bytes of the weights of all matrices of the layers.
 pub fn layer_bytes(model: &Outline) -> u64 {
     matrices(model).map(|matrix| matrix.format.row_bytes(numbers(matrix) as usize) as u64).sum()
 }

@@ -25,6 +25,7 @@ use crate::cache::{self, PAGE};
 use crate::contract::Contract;
 use crate::format::dequantize::ColumnOrder;
 use crate::matmul::activations::{self, PANEL, TOKENS};
+use crate::overlap::Overlap;
 use crate::shared_rows::SharedRows;
 use crate::state::{DONE, LEN, POSITION, SEQUENCE};
 use block::{Block, WarpCopies};
@@ -87,10 +88,9 @@ pub struct BatchAttention {
     pub window: Option<u32>,
     /// The order of the columns of the result.
     pub order: ColumnOrder,
-    /// Whether it overlaps with the previous kernel and waits for its end, and lets the next one start at once
-    /// (programmatic dependent launch): sm_90. Before it waits, it reads the states, the page table, and keys and values of
-    /// tiles before the one that has a row's own position: no kernel that overlaps it may write those.
-    pub overlap: bool,
+    /// How it overlaps with the kernels before and after it. Before it waits, it reads the states, the page table, and
+    /// keys and values of tiles before the one that has a row's own position: no kernel that overlaps it may write those.
+    pub overlap: Overlap,
 }
 
 /// Positions of a tile: the inner dimension of `mma.m16n8k16`.
@@ -122,7 +122,7 @@ const MAX_ROWS: u32 = 256;
 impl BatchAttention {
     /// The kernel without a window.
     pub const fn new(head_dim: u32, queries: u32, order: ColumnOrder) -> BatchAttention {
-        BatchAttention { head_dim, queries, window: None, order, overlap: false }
+        BatchAttention { head_dim, queries, window: None, order, overlap: Overlap::No }
     }
 
     /// The same over a window of the latest positions.
@@ -221,7 +221,7 @@ impl KernelDef for BatchAttention {
     fn name(&self) -> String {
         let BatchAttention { head_dim, queries, window, order, overlap } = self;
         let window = window.map_or(String::new(), |window| format!("_window_{window}"));
-        let first = if *overlap { "_first" } else { "" };
+        let first = overlap.suffix();
         format!("batch_attention_{head_dim}_{queries}_{}{window}{first}", order.group)
     }
 
@@ -258,21 +258,20 @@ impl KernelDef for BatchAttention {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: BatchAttentionArgs<Dev<'k>>) {
-        if self.overlap {
-            k.grid_trigger();
-        }
+        self.overlap.start(k);
         k.note("the block's row, heads and positions");
         let block = Block::new(k, self, &a);
         let range = block.range();
         let works = !block.done() & block.split.lt(range.used);
         let mut copies = WarpCopies::new(&block, &range);
-        if self.overlap {
+        if self.overlap.waits() {
             k.note("the first tiles but the one with the row's own position");
             k.when(works, || block.copy_before(&mut copies, &range));
             k.grid_wait();
         }
         k.when(block.done(), || block.store_zeros());
         k.when(works, || block.process(&mut copies, &range));
+        self.overlap.end(k);
     }
 
     fn reference(&self, a: BatchAttentionArgs<Cpu<'_>>) {

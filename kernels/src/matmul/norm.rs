@@ -4,6 +4,7 @@ use super::activations::{self, PANEL, TOKENS};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::format::dequantize::ColumnOrder;
+use crate::overlap::Overlap;
 use crate::reduce::block_sums_and_max;
 use ptx_gen::*;
 
@@ -38,9 +39,8 @@ pub struct NormTokens {
     pub order: ColumnOrder,
     /// That of `y2`.
     pub second: Option<ColumnOrder>,
-    /// Whether it overlaps with the previous kernel and waits for its end, and lets the next one start at once
-    /// (programmatic dependent launch): sm_90.
-    pub overlap: bool,
+    /// How it overlaps with the kernels before and after it.
+    pub overlap: Overlap,
 }
 
 const THREADS: u32 = 256;
@@ -54,8 +54,7 @@ impl KernelDef for NormTokens {
 
     fn name(&self) -> String {
         let second = self.second.map_or(String::new(), |order| format!("_{}", order.group));
-        let first = if self.overlap { "_first" } else { "" };
-        format!("norm_tokens_{}{second}{first}", self.order.group)
+        format!("norm_tokens_{}{second}{}", self.order.group, self.overlap.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -76,8 +75,8 @@ impl KernelDef for NormTokens {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: NormTokensArgs<Dev<'k>>) {
-        if self.overlap {
-            k.grid_trigger();
+        if self.overlap.waits() {
+            self.overlap.start(k);
             k.grid_wait();
         }
         let token = k.ctaid();
@@ -123,6 +122,7 @@ impl KernelDef for NormTokens {
         };
         kept.iter().for_each(store);
         each_other(k, &a, x, |four| store(&four));
+        self.overlap.end(k);
     }
 
     fn reference(&self, a: NormTokensArgs<Cpu<'_>>) {

@@ -19,6 +19,7 @@ use crate::contract::Contract;
 use crate::format::Format;
 use crate::format::dequantize::{Dequantizer, SET};
 use crate::format::tile::{self, ROWS, RowOrder};
+use crate::overlap::Overlap;
 use ptx_gen::*;
 
 /// Tokens of a job up to which registers have room for what the epilogue needs.
@@ -44,9 +45,8 @@ pub struct Matmul {
     pub split: u32,
     /// How blocks divide a multiprocessor.
     pub form: Form,
-    /// Whether it overlaps with the previous kernel and waits for its end, and lets the next one start at once
-    /// (programmatic dependent launch).
-    pub overlap: bool,
+    /// How it overlaps with the kernels before and after it.
+    pub overlap: Overlap,
 }
 
 args! {
@@ -121,7 +121,7 @@ impl MatmulArgs<Shape> {
 impl Matmul {
     /// With jobs of one width, without a split or overlap, one block to a multiprocessor.
     pub const fn new(format: Format, epilogue: Epilogue, rows: RowOrder, tokens: u32) -> Matmul {
-        Matmul { format, epilogue, rows, tokens, tail: 0, split: 1, form: Form::Whole, overlap: false }
+        Matmul { format, epilogue, rows, tokens, tail: 0, split: 1, form: Form::Whole, overlap: Overlap::No }
     }
 
     /// Jobs for a matrix of so many rows and so many tokens, if all have [`tokens`](Matmul::tokens).
@@ -149,7 +149,7 @@ impl KernelDef for Matmul {
         };
         let tail = if self.tail == 0 { String::new() } else { format!("_tail{}", self.tail) };
         let split = if self.split == 1 { String::new() } else { format!("_k{}", self.split) };
-        let (form, overlap) = (self.form.suffix(), if self.overlap { "_first" } else { "" });
+        let (form, overlap) = (self.form.suffix(), self.overlap.suffix());
         let (epilogue, format, tokens) = (self.epilogue.name(), self.format.suffix(), self.tokens);
         format!("matmul_{epilogue}_{format}_{tokens}{tail}{order}{split}{form}{overlap}")
     }
@@ -180,9 +180,7 @@ impl KernelDef for Matmul {
         let stages = Stages::of(self);
         let rings = Rings { base: k.tile_memory("memory"), stages };
         let (weights, panels) = (rings.weights(), rings.panels());
-        if self.overlap {
-            k.grid_trigger();
-        }
+        self.overlap.start(k);
         k.when(k.tid().eq(0), || {
             // Every lane reads tiles, and releases their stage.
             weights.init(32 * self.row_blocks());
@@ -274,7 +272,7 @@ impl<'k> Block<'_, 'k> {
     fn copy_panels(&self) {
         let (k, depth) = (self.k, self.depth);
         k.note("producer of activations");
-        if self.matmul.overlap {
+        if self.matmul.overlap.waits() {
             k.grid_wait();
         }
         let mut at = Cursor::new(k);
@@ -296,7 +294,7 @@ impl<'k> Block<'_, 'k> {
     /// A consumer warp: all its jobs.
     fn multiply(&self) {
         let k = self.k;
-        if self.matmul.overlap {
+        if self.matmul.overlap.waits() {
             k.note("activations, their scales and the results are other kernels' too");
             k.grid_wait();
         }
@@ -307,6 +305,7 @@ impl<'k> Block<'_, 'k> {
             let mut sums = Accumulators::zero(k, self.matmul.tail);
             self.jobs.each_of_tail(|part| self.compute(&part, &mut sums, [&mut weights, &mut panels]));
         }
+        self.matmul.overlap.end(k);
     }
 
     /// A job, or a part of one.
@@ -347,7 +346,7 @@ impl<'k> Block<'_, 'k> {
         sums: &'s Accumulators<'k, f32>,
         loaded: &'s [[F32<'k>; 2]],
     ) -> Sums<'s, 'k> {
-        Sums { k: self.k, row_block, token: part.token, sums, loaded, overlap: self.matmul.overlap }
+        Sums { k: self.k, row_block, token: part.token, sums, loaded, overlap: self.matmul.overlap.waits() }
     }
 
     /// The sums of a part of a job.

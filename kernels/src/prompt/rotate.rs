@@ -15,6 +15,7 @@
 use crate::cache::{self, PAGE, key, key_pair};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
+use crate::overlap::Overlap;
 use crate::pipeline::normed;
 use crate::reduce::lanes_sum;
 use crate::simple::rope::{Pairing, angle, exact_angles, frequencies};
@@ -78,9 +79,8 @@ pub struct RotateTokens {
     pub bias: bool,
     /// Whether queries and keys are normed.
     pub norm: bool,
-    /// Whether it overlaps with the previous kernel and waits for its end, and lets the next one start at once
-    /// (programmatic dependent launch): sm_90.
-    pub overlap: bool,
+    /// How it overlaps with the kernels before and after it.
+    pub overlap: Overlap,
 }
 
 const THREADS: u32 = 256;
@@ -108,7 +108,7 @@ impl KernelDef for RotateTokens {
         };
         let bias = if self.bias { "_bias" } else { "" };
         let norm = if self.norm { "_norm" } else { "" };
-        let first = if self.overlap { "_first" } else { "" };
+        let first = self.overlap.suffix();
         format!("rotate_tokens_{}_{pairing}{bias}{norm}{first}", self.head_dim)
     }
 
@@ -144,8 +144,8 @@ impl KernelDef for RotateTokens {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: RotateTokensArgs<Dev<'k>>) {
-        if self.overlap {
-            k.grid_trigger();
+        if self.overlap.waits() {
+            self.overlap.start(k);
             k.grid_wait();
         }
         let state = a.state.row(k.ctaid(), 4 * LEN as u32);
@@ -267,7 +267,7 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
         let (k, def, a) = (self.k, self.def, self.a);
         let heads = a.heads + a.kv_heads * 2;
         let x = a.x.row(self.token, heads * (4 * def.head_dim)).row(index, 4 * def.head_dim);
-        let mut x = if def.overlap { self.load(x.fresh()) } else { self.load(x.stream()) };
+        let mut x = if def.overlap.waits() { self.load(x.fresh()) } else { self.load(x.stream()) };
         let (keys, values) = (index.ge(a.heads), index.ge(a.heads + a.kv_heads));
         if def.bias {
             let bias = self.load(a.bias.row(index, 4 * def.head_dim));

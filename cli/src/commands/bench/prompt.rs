@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
 use warpwright_engine::Prefill;
-use warpwright_engine::info::{layer_bytes, layer_weights};
+use warpwright_engine::info::{chunked_multiplications, layer_bytes, layer_weights};
 
 use super::nodes::percent;
 use super::report::Spread;
@@ -62,7 +62,12 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
                 (0..=args.rounds).map(|_| -> Result<Prefill, Failure> { Ok(decoder.time_prefill(tokens)?) });
             rounds.next().expect("there is one")?;
             let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
-            prompts.push(Prompt::new(&setup, decoder.at_once(tokens), tokens, &rounds));
+            let multiplications = match decoder.at_once(tokens) {
+                at_once if at_once > batch => chunked_multiplications(setup.outline(), tokens, at_once),
+                _ => layer_weights(setup.outline()) * u64::from(tokens),
+            };
+            let way = Way { at_once: decoder.at_once(tokens), multiplications };
+            prompts.push(Prompt::new(&setup, way, tokens, &rounds));
         }
     }
     Ok(Report { header, launch: report::name(args.launch), rounds: args.rounds, prompts })
@@ -75,12 +80,21 @@ fn bytes(outline: &Outline, at_once: u32, tokens: u32) -> u64 {
     passes.map(read).sum()
 }
 
+/// How a prompt is prefilled.
+struct Way {
+    /// Tokens at a time.
+    at_once: u32,
+    /// Of all tokens with weights of the layers.
+    multiplications: u64,
+}
+
 impl Prompt {
-    fn new(setup: &Setup, at_once: u32, tokens: u32, rounds: &[Prefill]) -> Prompt {
+    fn new(setup: &Setup, way: Way, tokens: u32, rounds: &[Prefill]) -> Prompt {
+        let Way { at_once, multiplications } = way;
         let (outline, ceilings) = (setup.outline(), setup.ceilings());
         let us_per_token = Spread::of(tokens, rounds.iter().map(|round| round.device));
-        let tflops = 2e-6 * layer_weights(outline) as f64 / us_per_token.median;
         let us = f64::from(tokens) * us_per_token.median;
+        let tflops = 2e-6 * multiplications as f64 / us;
         let gb_per_s = bytes(outline, at_once, tokens) as f64 * 1e-3 / us;
         Prompt {
             tokens,

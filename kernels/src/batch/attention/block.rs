@@ -160,7 +160,7 @@ impl<'a, 'k> Block<'a, 'k> {
         let first = range.first + k.warp();
         k.note("copy the first tiles");
         self.first_tiles(range, |ahead, tile, counts| {
-            let counts = if def.overlap { counts & tile.eq(self.own_tile()) } else { counts };
+            let counts = if def.overlap.waits() { counts & tile.eq(self.own_tile()) } else { counts };
             k.when(counts, || self.copy(copies, self.slot(ahead), tile));
             // With those of before the wait, which are in the first group.
             k.commit_copies();
@@ -252,7 +252,7 @@ impl<'a, 'k> Block<'a, 'k> {
         };
         let rows: Vec<_> = (0..def.sets()).map(row).collect();
         let word = |set: usize, at: u32| match rows.get(set) {
-            Some(row) if def.overlap => row.at(at).fresh().ld(),
+            Some(row) if def.overlap.waits() => row.at(at).fresh().ld(),
             Some(row) => row.at(at).ld(),
             None => k.val(0),
         };
