@@ -1,7 +1,7 @@
 //! The decoded form of instructions that ask for work beside the threads, and of mbarriers, which count it: products of
 //! warpgroups, copies into and out of shared memory.
 
-use crate::code::{Address, Element, PredSource, Space};
+use crate::code::{Address, Element, PredSource, RegisterOperand, Space};
 
 /// `wgmma.mma_async`: `d = a * b + d` with 64 rows, 16 for each warp.
 #[derive(Clone, Debug)]
@@ -119,6 +119,17 @@ pub(crate) struct BulkCopy {
     pub(crate) from: Address,
     /// Slot of the number of bytes.
     pub(crate) bytes: u32,
+    pub(crate) barrier: Address,
+    /// For a copy to several blocks of the cluster, slot of a bit for each.
+    pub(crate) blocks: Option<u32>,
+}
+
+/// `st.async`: a store to shared memory of the cluster that completes on an mbarrier.
+#[derive(Clone, Debug)]
+pub(crate) struct AsyncStore {
+    pub(crate) to: Address,
+    /// One register for each element.
+    pub(crate) values: Vec<RegisterOperand>,
     pub(crate) barrier: Address,
 }
 

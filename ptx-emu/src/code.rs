@@ -1,7 +1,7 @@
 //! The decoded form of a kernel: instructions with registers, labels and addresses resolved.
 
+use crate::async_code::{AsyncStore, BulkStore, TensorCopy, Wgmma};
 pub(crate) use crate::async_code::{BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Phase, ThreadCopy};
-use crate::async_code::{BulkStore, TensorCopy, Wgmma};
 pub(crate) use crate::call_code::{ABSENT, Call, CallTarget, Formal, Passed, Routine, SystemCall};
 use crate::exec::regs::{Alu, Bank, Regs, Slots, Undefined};
 pub(crate) use crate::fragment_code::{
@@ -222,6 +222,8 @@ pub(crate) enum Op {
     TensorLoad(Box<TensorCopy>),
     /// `cp.async.bulk.tensor` out of shared memory
     TensorStore(Box<TensorCopy>),
+    /// `st.async`
+    AsyncStore(Box<AsyncStore>),
     /// `cp.async.bulk` out of shared memory
     BulkStore(Box<BulkStore>),
     /// `cp.async.bulk.commit_group`
@@ -381,9 +383,21 @@ pub(crate) struct Transfer {
     pub(crate) regs: Vec<Option<RegisterOperand>>,
     /// `.nc`
     pub(crate) read_only: bool,
+    /// For a load from local memory: what bytes without a value are to it.
+    pub(crate) unwritten: Unwritten,
     pub(crate) order: MemoryOrder,
     pub(crate) scope: Scope,
     pub(crate) site: u32,
+}
+
+/// What bytes of local memory that nobody has written are to a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unwritten {
+    Fault,
+    /// Zeros: the bits that a change of others keeps.
+    Zeros,
+    /// Passed on: the value is stored elsewhere and goes nowhere else, as in copies of structures with gaps.
+    Copied,
 }
 
 /// A load of kernel parameters.

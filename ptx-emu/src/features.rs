@@ -141,6 +141,10 @@ const NEEDS: &[Need] = &[
     ("cvt", &[".satfinite"], (8, 1), 75),
     ("cvt", &[".e4m3x2"], (8, 1), 89),
     ("cvt", &[".e5m2x2"], (8, 1), 89),
+    ("cvt", &[".e2m1x2"], (8, 6), 100),
+    ("cvt", &[".e2m3x2"], (8, 6), 100),
+    ("cvt", &[".e3m2x2"], (8, 6), 100),
+    ("cvt", &[".ue8m0x2"], (8, 6), 100),
     ("cvt", &[".pack"], (6, 5), 72),
     ("cvt", &[".bf16", ".f16"], (7, 8), 90),
     ("cvt", &[".bf16", ".f64"], (7, 8), 90),
@@ -154,6 +158,9 @@ const NEEDS: &[Need] = &[
     ("cvt", &[".bf16", ".s64"], (7, 8), 90),
     ("ld", &[".relaxed"], (6, 0), 70),
     ("ld", &[".acquire"], (6, 0), 70),
+    ("ld", &[".mmio"], (8, 2), 70),
+    ("st", &[".mmio"], (8, 2), 70),
+    ("st", &[".async"], (8, 1), 90),
     ("st", &[".relaxed"], (6, 0), 70),
     ("st", &[".release"], (6, 0), 70),
     ("ld", &[".L1::no_allocate"], (7, 4), 70),
@@ -291,6 +298,9 @@ const NEEDS: &[Need] = &[
 /// Instructions that only targets of one architecture have: those with a letter.
 const SPECIFIC: &[&str] = &["setmaxnreg", "wgmma"];
 
+/// Types whose conversions only such targets have.
+const SPECIFIC_TYPES: &[&str] = &[".e2m1x2", ".e2m3x2", ".e3m2x2", ".ue8m0x2"];
+
 impl Target {
     /// Checks `.version` and `.target` against each other.
     pub(crate) fn new(version: (u32, u32), name: &str) -> Result<Target, String> {
@@ -326,6 +336,11 @@ pub(crate) fn missing(opcode: &str, mods: &[&str], target: &Target) -> Option<St
     let lacking = |need: &&Need| target.version < need.2 || target.sm < need.3;
     if SPECIFIC.contains(&opcode) && target.suffix.is_empty() {
         return Some(format!("`{opcode}` needs a target such as sm_90a, the target is {}", target.name));
+    }
+    if let Some(ty) = SPECIFIC_TYPES.iter().find(|ty| opcode == "cvt" && mods.contains(ty))
+        && target.suffix.is_empty()
+    {
+        return Some(format!("`cvt{ty}` needs a target such as sm_100a, the target is {}", target.name));
     }
     let (_, suffixes, (major, minor), sm) = NEEDS.iter().filter(applies).find(lacking)?;
     let form = format!("{opcode}{}", suffixes.concat());

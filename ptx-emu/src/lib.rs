@@ -122,6 +122,9 @@
 //!   must not end while nothing orders the accesses of others to its shared memory before.
 //! - `wgmma` is computed at the wait for its group, or, as the seed says, at once; what it reads counts as read at the wait.
 //!   Bulk copies out of shared memory are alike.
+//! - `st.async` lands like a copy, some turns later or when all warps wait. `.mmio` accesses are relaxed ones.
+//! - Conversions to floats of four and six bits give the largest for NaN, and `.ue8m0x2` drops signs, as NVIDIA's headers
+//!   compute them on the host; no device was asked.
 //! - Tensor maps have a format of their own, which [`TensorMap`] writes.
 //! - An asynchronous copy takes some turns of other warps, or completes when all warps wait. Its source is read at the
 //!   end. A copy that no thread waits for is a fault, and so is a block whose warps all wait.
@@ -163,6 +166,9 @@
 //!   the wait. Only the former was tried on a device.
 //! - `barrier.cluster.arrive.relaxed` orders nothing, not even reads before it and writes after the wait.
 //! - A pointer to a variable of a function that has returned, once another call uses that memory.
+//! - Local memory without a value where compilers let bit fields and gaps of structures be: a load whose value is only
+//!   masked and stored back reads zeros, and one whose value is only stored elsewhere passes on bytes without a value, but
+//!   gives those of a word of which some are written.
 //! - Races on global memory in launches that are not traced.
 //! - Each thread runs its blocks to the end one after another, except for blocks that sleep. A grid whose blocks wait
 //!   for each other without `nanosleep`, or two blocks that wait for each other twice, run out of fuel, unless the
@@ -172,9 +178,9 @@
 //! - Not implemented, and refused by name: functions that the text declares and does not define (but `vprintf`, `malloc`,
 //!   `free`, `__assertfail` and `cudaGraphSetConditional`), `wgmma` in functions, reserved shared memory, `mma.m8n8k4` of
 //!   halves, sparse products, `wgmma` with sums of halves, matrices without a swizzle along their rows, bulk copies between
-//!   shared memories, reductions of tensors, tensor maps of images and those that a kernel changes, `st.async`,
-//!   `red.async`, `discard`, textures, surfaces, 128-bit values, 4-bit and 6-bit floats, `fma.oob`, negated operands of
-//!   `vmad`.
+//!   shared memories, reductions of tensors, tensor maps of images and those that a kernel changes, `red.async`,
+//!   `discard`, arrivals and waits with `.relaxed`, textures, surfaces, 128-bit values, products of 4-bit and 6-bit
+//!   floats, conversions to these from halves, `fma.oob`, negated operands of `vmad`.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::precedence, reason = "shifts and masks read better without parentheses they do not need")]

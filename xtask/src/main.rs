@@ -8,6 +8,7 @@ mod cuda_tools;
 mod dependencies;
 mod diff;
 mod figures;
+mod forms;
 mod gpu_round;
 mod isa;
 mod markdown;
@@ -32,6 +33,8 @@ enum Command {
     Ptx(ptx::Args),
     /// Assemble every kernel for every target with ptxas
     Ptxas(ptxas::Args),
+    /// Compare the forms of instructions that ptxas takes with those of the emulator
+    Forms(forms::Args),
     /// Write the generated files and tables
     Codegen(codegen::Args),
     /// Accept what the snapshot tests print now, and say what changed
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Command::Ci(args) => ci::run(&args),
         Command::Ptx(args) => ptx::run(&args),
         Command::Ptxas(args) => ptxas::run(&args),
+        Command::Forms(args) => forms::run(&args),
         Command::Codegen(args) => codegen::run(&args),
         Command::Bless(args) => bless::run(&args),
         Command::GpuRound(args) => gpu_round::run(&args),

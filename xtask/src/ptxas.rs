@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{Table, presets};
 use ptx_gen::{Program, Target};
 
-use crate::{cubin, cuda_tools, markdown, paths, ptx};
+use crate::{cubin, cuda_tools, forms, markdown, paths, ptx};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -57,7 +57,7 @@ pub(crate) fn check() -> Result<()> {
     }
     let kept = fs::read_to_string(paths::root().join(FIGURES)).unwrap_or_default();
     ensure!(agree(&kept, &page(&figures)), "{FIGURES} is out of date: {REST}");
-    Ok(())
+    forms::check()
 }
 
 /// Whether a page has what another one has, line by line and cell by cell, but where the other's cell is empty.

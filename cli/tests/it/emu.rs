@@ -26,7 +26,7 @@ fn kernels_are_listed() {
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
     assert_eq!(
         end.out,
-        "cli/tests/data/emu/clean.ptx: .version 7.0, .target sm_75; 2 kernels, of which 0 cannot run\n\n\
+        "cli/tests/data/emu/clean.ptx: .version 7.0, .target sm_75; 2 kernels\n\n\
          saxpy(param_0: .u64, param_1: .u64, param_2: .u32)\n    blocks of any size, 0 bytes of static shared memory\n\n\
          total(s: .b8[16], y: .u64)\n    blocks of any size, 0 bytes of static shared memory\n\n\
          variables: scale (4 bytes)\n\nTo run one:\n  \
@@ -39,11 +39,13 @@ fn kernels_are_listed() {
 fn what_is_lacking_is_counted() {
     let end = emu("lacking", &[]);
     assert_eq!(end.code, Some(1));
-    assert!(end.out.contains("2 kernels, of which 1 cannot run"), "{}", end.out);
+    assert!(end.out.contains("2 kernels, 1 of which cannot run"), "{}", end.out);
     assert!(end.out.contains("lacks()\n    the emulator lacks tex.2d.v4.f32.s32 (line 11)\n"), "{}", end.out);
     let end = emu("lacking", &["--missing"]);
     assert_eq!(end.code, Some(1));
     assert!(end.out.starts_with("     1  tex.2d.v4.f32.s32  (first in line 11)\n"), "{}", end.out);
+    assert!(end.out.ends_with("lacking.ptx: the emulator lacks 1 form, in 1 place\n"), "{}", end.out);
+    assert!(emu("clean", &["--missing"]).out.ends_with("clean.ptx: the emulator lacks nothing\n"));
     let end = emu("lacking", &["-k", "lacks"]);
     assert_eq!(end.code, Some(2));
     assert!(end.err.contains("tex.2d.v4.f32.s32"), "{}", end.err);

@@ -12,6 +12,7 @@ pub(crate) mod functions;
 mod link;
 mod names;
 mod operands;
+mod unwritten;
 
 use std::collections::{HashMap, HashSet};
 
@@ -157,6 +158,9 @@ impl<'a> Unit<'a> {
             if self.errors.len() >= crate::parse::parser::MOST_ERRORS {
                 return;
             }
+        }
+        if self.errors.is_empty() {
+            unwritten::mark(entry, &mut self.code.ops);
         }
         self.end(entry);
     }

@@ -17,6 +17,7 @@ use super::tensor::TensorBox;
 use super::warp::Warp;
 use crate::accesses::MemoryOperation;
 use crate::allocation::Allocation;
+use crate::async_code::AsyncStore;
 use crate::code::{Address, BulkCopy, Scope, Space, ThreadCopy};
 use crate::{Class, Fault};
 
@@ -38,6 +39,8 @@ pub(crate) struct PendingArrival {
     before: Option<u64>,
     /// For a box of a tensor: which.
     boxed: Option<Rc<TensorBox>>,
+    /// For `st.async`: what is stored.
+    words: Vec<u32>,
     /// What the thread knew of phases of mbarriers.
     phases: Clock,
 }
@@ -121,13 +124,82 @@ impl<'g> Worker<'g, '_> {
     /// `cp.async.bulk` from global to shared memory.
     pub(crate) fn bulk(&mut self, w: &mut Warp, mask: u32, b: &BulkCopy) -> Checked<()> {
         let (mut to, mut from, mut barrier) = ([0; 32], [0; 32], [0; 32]);
-        self.shared_addresses(w, mask, &b.to, Space::Cluster, &mut to)?;
+        self.addresses(w, mask, &b.to, &mut to)?;
         self.addresses(w, mask, &b.from, &mut from)?;
-        self.shared_addresses(w, mask, &b.barrier, Space::Cluster, &mut barrier)?;
+        self.addresses(w, mask, &b.barrier, &mut barrier)?;
         let bytes = self.words(w, mask, b.bytes)?;
         self.check_alignment(w, mask, &to, 16)?;
         self.check_alignment(w, mask, &from, 16)?;
-        lanes(mask).try_for_each(|l| self.issue(w, l, (to[l], from[l], bytes[l]), barrier[l]))
+        let blocks = b.blocks.map(|slot| self.words(w, mask, slot)).transpose()?;
+        for l in lanes(mask) {
+            // At the same place in each block, and counted by the mbarrier at the same place.
+            let all = match &blocks {
+                Some(blocks) => self.named_blocks(w, l, blocks[l] & 0xffff)?,
+                None => vec![None],
+            };
+            for rank in all {
+                let (to, barrier) = (self.in_block(w, to[l], rank)?, self.in_block(w, barrier[l], rank)?);
+                self.issue(w, l, (to, from[l], bytes[l]), barrier)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `st.async`: lands like a copy, with the values of now.
+    pub(crate) fn store_async(&mut self, w: &mut Warp, mask: u32, s: &AsyncStore) -> Checked<()> {
+        let (mut to, mut barrier) = ([0; 32], [0; 32]);
+        self.shared_addresses(w, mask, &s.to, Space::Cluster, &mut to)?;
+        self.shared_addresses(w, mask, &s.barrier, Space::Cluster, &mut barrier)?;
+        let bytes = s.values.iter().map(|value| value.bits / 8).sum();
+        self.check_alignment(w, mask, &to, bytes)?;
+        self.check_alignment(w, mask, &barrier, 8)?;
+        let mut words = vec![Vec::new(); 32];
+        for value in &s.values {
+            let values = self.take(w, *value, mask)?;
+            for l in lanes(mask) {
+                let halves = [values[l] as u32, (values[l] >> 32) as u32];
+                words[l].extend(&halves[..value.bits as usize / 32]);
+            }
+        }
+        lanes(mask)
+            .try_for_each(|l| self.issue_words(w, l, (to[l], barrier[l]), std::mem::take(&mut words[l])))
+    }
+
+    /// Asks for words to be stored, whose mbarrier must be of the same block.
+    fn issue_words(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        (to, barrier): (u64, u64),
+        words: Vec<u32>,
+    ) -> Checked<()> {
+        self.object(w, lane, barrier)?;
+        let bytes = 4 * words.len() as u32;
+        self.claim(w, lane, to, bytes, Proxy::Generic)?;
+        if self.shared.rank(to) != self.shared.rank(barrier) {
+            let what = "st.async to another block than that of its mbarrier".to_string();
+            let mut fault = self.fault(w, 1 << lane, Class::Mbarrier, what);
+            fault.instead = "name an mbarrier of the block that is stored to";
+            return Err(fault);
+        }
+        let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
+        let (pc, thread, to, barrier) = (w.now.pc, w.index * 32 + lane as u32, to as u32, barrier as u32);
+        let mut phases = Clock::new();
+        self.shared.clocks.release_phases(w.index, &mut phases);
+        let arrival = PendingArrival {
+            pc,
+            thread,
+            to,
+            bytes,
+            barrier,
+            due,
+            phases,
+            words,
+            ..PendingArrival::default()
+        };
+        self.copies.arrivals.push(arrival);
+        self.shared.cover(to, bytes, true);
+        Ok(())
     }
 
     fn issue(
@@ -191,6 +263,7 @@ impl<'g> Worker<'g, '_> {
             due,
             before: None,
             boxed,
+            words: Vec::new(),
             phases,
         });
         self.shared.cover(to, bytes, true);
@@ -389,6 +462,9 @@ impl<'g> Worker<'g, '_> {
         }
         self.shared.cover(f.to, f.bytes, false);
         match &f.boxed {
+            None if !f.words.is_empty() => {
+                self.shared.land(f.to, f.words.iter().copied(), Writer::Agent(agent), f.pc);
+            }
             None => {
                 self.shared.land(f.to, self.grid.words(f.from, f.bytes, f.bytes), Writer::Agent(agent), f.pc)
             }

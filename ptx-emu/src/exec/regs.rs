@@ -95,6 +95,18 @@ impl Regs {
         }
     }
 
+    /// The lanes that have written a register of so many bits.
+    pub(crate) fn defined(&self, bits: u32, slot: u32) -> u32 {
+        let defined = if bits == 64 { &self.w64.defined } else { &self.w32.defined };
+        defined[slot as usize]
+    }
+
+    /// Lanes have not written it any more.
+    pub(crate) fn forget(&mut self, bits: u32, slot: u32, lanes: u32) {
+        let defined = if bits == 64 { &mut self.w64.defined } else { &mut self.w32.defined };
+        defined[slot as usize] &= !lanes;
+    }
+
     /// The lanes in which a predicate is true; the lanes of `mask` must have written it.
     #[inline(always)]
     pub(crate) fn pred(&self, slot: u32, mask: u32) -> Result<u32, Undefined> {

@@ -396,6 +396,7 @@ impl Worker<'_, '_> {
             Op::TensorLoad(t) => self.load_tensor(w, mask, t),
             Op::TensorStore(t) => self.store_tensor(w, mask, t),
             Op::BulkStore(b) => self.store_bulk(w, mask, b),
+            Op::AsyncStore(s) => self.store_async(w, mask, s),
             Op::BulkCommit => {
                 self.stores.commit(w.index, mask);
                 Ok(())

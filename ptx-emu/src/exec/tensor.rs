@@ -132,7 +132,7 @@ impl Worker<'_, '_> {
     }
 
     /// The ranks of the blocks that a mask names.
-    fn named_blocks(&self, w: &Warp, lane: usize, mask: u32) -> Checked<Vec<Option<u32>>> {
+    pub(crate) fn named_blocks(&self, w: &Warp, lane: usize, mask: u32) -> Checked<Vec<Option<u32>>> {
         let blocks = self.blocks.len() as u32;
         if mask != 0 && mask >> blocks == 0 {
             return Ok((0..blocks).filter(|r| mask >> r & 1 != 0).map(Some).collect());
@@ -142,7 +142,7 @@ impl Worker<'_, '_> {
     }
 
     /// The place in the arena of an address, in the block of a rank or in the one that it names.
-    fn in_block(&self, w: &Warp, address: u64, rank: Option<u32>) -> Checked<u64> {
+    pub(crate) fn in_block(&self, w: &Warp, address: u64, rank: Option<u32>) -> Checked<u64> {
         let mut all: Addresses = [address; 32];
         self.place_all(w, 1, Space::Cluster, &mut all)?;
         let place = all[0];

@@ -12,8 +12,8 @@ use super::lanes;
 use super::warp::Warp;
 use crate::Class;
 use crate::code::{
-    Address, Fragment, Item, MemoryOrder, Product, RegisterOperand, Role, Scope, Shape, Transfer, WarpMatrix,
-    Width,
+    Address, Fragment, Item, MemoryOrder, Product, RegisterOperand, Role, Scope, Shape, Transfer, Unwritten,
+    WarpMatrix, Width,
 };
 use crate::isa::number::{Half, Round, canon, narrow16, small_float};
 
@@ -161,6 +161,7 @@ fn transfer(m: &WarpMatrix) -> Transfer {
         width: Width { bytes, signed: false },
         regs: vec![Some(RegisterOperand { slot: m.value, bits: register_bits(m.fragment.item) })],
         read_only: false,
+        unwritten: Unwritten::Fault,
         order: MemoryOrder::Weak,
         scope: Scope::Device,
         site: m.site,

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 
 use super::halves;
-use super::number::{canon, ftz, max64, min64};
+use super::number::{canon, ftz};
 use super::{Decoder, memory};
 use crate::code::{Atomic, MemoryOrder, Op, RegisterOperand, Scope, Space};
 use crate::decode::Decode;
@@ -36,8 +36,6 @@ const OPERATIONS: &[(&str, &[Type], Update)] = &[
     (".max", &[Type::S32], |m, b, _| u64::from((m as i32).max(b as i32) as u32)),
     (".min", &[Type::S64], |m, b, _| (m as i64).min(b as i64) as u64),
     (".max", &[Type::S64], |m, b, _| (m as i64).max(b as i64) as u64),
-    (".min", &[Type::F64], |m, b, _| min64(f64::from_bits(m), f64::from_bits(b)).to_bits()),
-    (".max", &[Type::F64], |m, b, _| max64(f64::from_bits(m), f64::from_bits(b)).to_bits()),
     (".and", &[Type::B32, Type::B64], |m, b, _| m & b),
     (".or", &[Type::B32, Type::B64], |m, b, _| m | b),
     (".xor", &[Type::B32, Type::B64], |m, b, _| m ^ b),
@@ -234,7 +232,7 @@ fn one(
         }
         _ => None,
     };
-    let mut address = d.address(at, s.space == Space::Shared)?;
+    let mut address = d.address(at, matches!(s.space, Space::Shared | Space::Cluster))?;
     address.offset += i as i64 * i64::from(s.ty.bytes());
     let b = RegisterOperand { slot: d.element_src(&d.elements(at + 1)[i], s.ty)?, bits: s.ty.bits() };
     let c = if two { Some(d.word(at + 2, s.ty)?) } else { None };

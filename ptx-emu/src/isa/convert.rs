@@ -169,6 +169,12 @@ fn illegal(c: &Conversion) -> Option<&'static str> {
             "widening is exact and takes no rounding mode",
         ),
         (c.ftz && c.to != Type::F32 && c.from != Type::F32, ".ftz applies to .f32 only"),
+        (
+            c.sat
+                && (c.to == Type::Bf16
+                    || c.from == Type::Bf16 && !matches!((c.to, c.ftz), (Type::F32, false) | (Type::F64, _))),
+            "`.sat` does not go with .bf16",
+        ),
         (c.relu && !(narrows && c.to.bits() == 16), ".relu applies when narrowing to .f16 or .bf16"),
     ];
     wrong.iter().find(|(wrong, _)| *wrong).map(|(_, why)| *why)

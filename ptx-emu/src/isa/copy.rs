@@ -224,7 +224,8 @@ fn copy_arrives(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     Ok(Op::CopyArrives(Box::new((space, d.address(0, space != Space::Generic)?, more))))
 }
 
-/// `cp.async.bulk.dst.global.mbarrier::complete_tx::bytes{.L2::cache_hint} [d], [s], n, [bar]{, policy}` and
+/// `cp.async.bulk.dst.global.mbarrier::complete_tx::bytes{.multicast::cluster}{.L2::cache_hint} [d], [s], n, [bar]{, blocks}{, policy}`
+/// and
 /// `cp.async.bulk.prefetch.L2.global{.L2::cache_hint} [s], n{, policy}`
 fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if let Some(op) = super::tensor::bulk(d)? {
@@ -236,11 +237,12 @@ fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         false => d.choose(&[(".shared::cluster", ()), (".shared::cta", ())]),
     };
     let whole = into.is_some() && d.eat(".global") && (prefetches || d.eat(".mbarrier::complete_tx::bytes"));
+    let several = !prefetches && d.eat(".multicast::cluster");
     let hinted = d.eat(".L2::cache_hint");
     if !whole || d.peek().is_some() {
         return d.error(format!("unsupported in ptx-emu: {}", d.name()));
     }
-    let (n, size) = if prefetches { (2, 1) } else { (4, 2) };
+    let (n, size) = if prefetches { (2, 1) } else { (4 + usize::from(several), 2) };
     d.operands(n + usize::from(hinted), n + usize::from(hinted))?;
     if hinted {
         d.src(n, Type::B64)?;
@@ -259,5 +261,6 @@ fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         from: d.address(1, false)?,
         bytes: d.src(2, Type::U32)?,
         barrier: d.address(3, true)?,
+        blocks: if several { Some(d.src(4, Type::U16)?) } else { None },
     })))
 }

@@ -1,8 +1,10 @@
 //! Moves, loads, stores and addresses (manual, "Data Movement and Conversion Instructions").
 
 use super::Decoder;
+use crate::async_code::AsyncStore;
 use crate::code::{
-    ClockPart, LoadParam, MemoryOrder, Op, PredSource, RegisterOperand, Scope, Space, Transfer, Width,
+    ClockPart, LoadParam, MemoryOrder, Op, PredSource, RegisterOperand, Scope, Space, Transfer, Unwritten,
+    Width,
 };
 use crate::decode::{Decode, bank};
 use crate::exec::regs::{Alu, B16, B32, B64, Bank, Regs, Slots, Undefined, map1, map2};
@@ -185,6 +187,7 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
 /// The type of an element when `count` of them make a `ty`.
 fn part(d: &Decode<'_, '_>, ty: Type, count: usize) -> Parsed<Type> {
     match (ty, count) {
+        (Type::B16, 2) | (Type::B32, 4) => Ok(Type::B8),
         (Type::B32, 2) | (Type::B64, 4) => Ok(Type::B16),
         (Type::B64, 2) => Ok(Type::B32),
         _ => unsupported(d.inst.at, format!("mov{ty} of {count} elements")),
@@ -199,6 +202,8 @@ fn pack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
         *s = d.element_src(element, part)?;
     }
     let run: Alu = match (ty, elements.len()) {
+        (Type::B16, _) => pack_bytes::<2>,
+        (Type::B32, 4) => pack_bytes::<4>,
         (Type::B32, _) => {
             |r, m, s| map2(r, m, s, |a: B16, b: B16| B32(u32::from(a.0) | u32::from(b.0) << 16))
         }
@@ -206,6 +211,25 @@ fn pack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
         _ => pack4,
     };
     Ok(Op::Alu(run, Slots { d: d.dst(0, ty)?, e: 0, a: s[0], b: s[1], c: s[2], x: s[3] }))
+}
+
+/// Bytes, the lowest first.
+fn pack_bytes<const N: usize>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    let mut out = [0u32; 32];
+    for (i, slot) in [s.a, s.b, s.c, s.x].into_iter().take(N).enumerate() {
+        let part = regs.get::<u32>(slot, mask)?;
+        out.iter_mut().zip(part).for_each(|(out, part)| *out |= (*part & 0xff) << (8 * i));
+    }
+    regs.set(s.d, mask, &out);
+    Ok(())
+}
+
+fn unpack_bytes<const N: usize>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    let a = *regs.get::<u32>(s.a, mask)?;
+    for (i, slot) in [s.d, s.e, s.b, s.c].into_iter().take(N).enumerate() {
+        regs.set(slot, mask, &a.map(|a| a >> (8 * i) & 0xff));
+    }
+    Ok(())
 }
 
 fn pack4(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
@@ -226,6 +250,8 @@ fn unpack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
         *to = d.element_dst(element, part)?;
     }
     let run: Alu = match (ty, elements.len()) {
+        (Type::B16, _) => unpack_bytes::<2>,
+        (Type::B32, 4) => unpack_bytes::<4>,
         (Type::B32, _) => unpack32,
         (_, 2) => unpack64,
         _ => unpack4,
@@ -269,7 +295,8 @@ struct Suffixes {
 
 /// `{.weak | .volatile | .relaxed.scope | .acquire.scope | .release.scope}{.ss}{hints}{.nc}{hints}{.vec}.type`
 fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, MemoryOrder)]) -> Parsed<Suffixes> {
-    let order = d.choose(ordered);
+    // `.mmio` is for devices other than memory: here it is what it is on memory, a relaxed access.
+    let order = if d.eat(".mmio") { Some(d.require(&ordered[..1])?) } else { d.choose(ordered) };
     let scope = match order {
         Some(_) => d.require(SCOPES)?,
         None => {
@@ -311,8 +338,8 @@ fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Ast<'
 fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let s = suffixes(d, &[(".relaxed", MemoryOrder::Relaxed), (".acquire", MemoryOrder::Acquire)])?;
     let s = if s.param { of_parameter(d, s, 1) } else { s };
-    if s.read_only && !matches!(s.space, Space::Global | Space::Generic) {
-        return d.error("`.nc` loads from .global only");
+    if s.read_only && (s.space != Space::Global || s.order != MemoryOrder::Weak) {
+        return d.error("`.nc` loads from .global only, without an order");
     }
     operands(d, &s)?;
     let mut regs = Vec::new();
@@ -332,6 +359,9 @@ fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 }
 
 fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    if d.eat(".async") {
+        return store_async(d);
+    }
     let s = suffixes(d, &[(".relaxed", MemoryOrder::Relaxed), (".release", MemoryOrder::Release)])?;
     let s = if s.param { of_parameter(d, s, 0) } else { s };
     if s.read_only || s.param || s.space == Space::Param || s.space == Space::Const {
@@ -349,6 +379,29 @@ fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         }));
     }
     transfer(d, s, regs, 0).map(|t| Op::Store(Box::new(t)))
+}
+
+/// `st.async{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.vec}.type [a], b, [bar]` (manual, "st.async"), the first
+/// suffix consumed.
+fn store_async(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.eat(".weak");
+    if !d.eat(".shared::cluster") || !d.eat(".mbarrier::complete_tx::bytes") {
+        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+    }
+    let count = d.choose(&[(".v2", 2), (".v4", 4)]).unwrap_or(1);
+    let four_bytes = [Type::B32, Type::U32, Type::S32, Type::F32];
+    let eight_bytes = [Type::B64, Type::U64, Type::S64, Type::F64];
+    let ty = d.ty(&[four_bytes, eight_bytes].concat())?;
+    if count as u32 * ty.bytes() > 16 {
+        return d.error(format!("`{}`: a vector has at most 16 bytes", d.name()));
+    }
+    d.operands(3, 3)?;
+    let mut values = Vec::new();
+    for element in elements(d, 1, count)? {
+        values.push(RegisterOperand { slot: d.element_src(element, ty)?, bits: ty.bits() });
+    }
+    let (to, barrier) = (d.address(0, true)?, d.address(2, true)?);
+    Ok(Op::AsyncStore(Box::new(AsyncStore { to, values, barrier })))
 }
 
 /// The space that `.param` means: what a call passes, and a function's own parameters, are the thread's own memory.
@@ -389,6 +442,7 @@ fn transfer(
         width,
         regs,
         read_only: s.read_only,
+        unwritten: Unwritten::Fault,
         order: s.order,
         scope: s.scope,
         site: d.site(),
@@ -412,7 +466,7 @@ fn load_param(d: &Decode<'_, '_>, s: &Suffixes, regs: Vec<Option<RegisterOperand
     let OperandKind::Address(Some(name), offset) = o.kind else {
         return error(o.at, "ld.param reads a parameter by its name or through a register");
     };
-    let Some((param, array)) = d.param(name) else {
+    let Some((param, _)) = d.param(name) else {
         return error(o.at, format!("there is no parameter `{name}`"));
     };
     let size = i64::from(s.ty.bytes()) * s.count as i64;
@@ -420,12 +474,6 @@ fn load_param(d: &Decode<'_, '_>, s: &Suffixes, regs: Vec<Option<RegisterOperand
         return error(
             o.at,
             format!("{size} bytes at offset {offset} of parameter `{name}`, which has {} bytes", param.size),
-        );
-    }
-    if !array && size != i64::from(param.size) {
-        return error(
-            o.at,
-            format!("ld.param of {size} bytes from `{name}`, which has {} bytes", param.size),
         );
     }
     if offset % size != 0 || i64::from(param.offset) % size != 0 {

@@ -26,6 +26,7 @@ mod narrow;
 pub(crate) mod number;
 mod packed;
 mod tensor;
+mod tiny;
 mod video;
 mod warp;
 mod wgmma;
@@ -96,7 +97,6 @@ const UNSUPPORTED: &[&str] = &[
     "discard",
     "istypep",
     "multimem",
-    "st.async",
     "suld",
     "suq",
     "sured",
@@ -157,10 +157,20 @@ fn sorted(opcode: &str, mut suffixes: Vec<&str>) -> String {
     format!("{opcode} {}", suffixes.join(" "))
 }
 
+/// What errors about suffixes say, where those about operands do not.
+const OF_SUFFIXES: &[&str] = &[
+    "is not an instruction",
+    "was expected in `",
+    "` lacks ",
+    "takes no rounding mode",
+    "a rounding mode such as",
+    "are converted to .f16x2 only",
+    "a vector has at most",
+];
+
 /// Whether an instruction that is not decoded, for the reason that an error gives, is one of the manual.
 pub(crate) fn is_lacking(opcode: &str, suffixes: &[(&str, At)], why: &str) -> bool {
-    let of_suffix =
-        ["is not an instruction", "was expected in `", "` lacks "].iter().any(|part| why.contains(part));
+    let of_suffix = OF_SUFFIXES.iter().any(|part| why.contains(part));
     of_suffix && manual::has(opcode, suffixes)
 }
 

@@ -134,6 +134,9 @@ pub(super) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
     if d.eat(".pack") {
         return pack(d).map(Some);
     }
+    if let Some(op) = super::tiny::cvt(d)? {
+        return Ok(Some(op));
+    }
     let special =
         [".satfinite", ".rna", ".tf32", ".f16x2", ".bf16x2", ".e4m3x2", ".e5m2x2"].iter().any(|s| has(d, s));
     if !special {

@@ -9,8 +9,8 @@ const SCHEDULES: [(Order, u64); 4] =
 /// `%own`, and at the same place of the peer's at `%far`; an mbarrier of `count` at `%bar`, and at `%there`.
 fn program(blocks: u32, count: u32, body: &str) -> String {
     format!(
-        ".version 8.0\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 s[];\n\
-         .visible .entry k(.param .align 64 .b8 map[128], .param .u64 out)\n\
+        ".version 8.1\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 s[];\n\
+         .visible .entry k(.param .align 64 .b8 map[128], .param .u64 out, .param .u64 x)\n\
          .explicitcluster\n.reqnctapercluster {blocks}, 1, 1\n{{\n\
          .reg .b64 %map, %out; .reg .b32 %t, %s, %own, %far, %bar, %there, %rank, %peer, %n, %r<8>; .reg .b16 %h;\n\
          .reg .pred %first, %p, %zero; .shared .b64 bar;\n\
@@ -38,7 +38,7 @@ fn launch(blocks: u32, count: u32, body: &str, (order, seed): (Order, u64)) -> R
     memory.fill(out, &[0], 1024).expect("allocated");
     let map =
         TensorMap { address: x, element: 4, swizzle: 0, dims: vec![1024], strides: vec![], boxed: vec![256] };
-    let params = [&map.encode().expect("a map")[..], &out.to_le_bytes()].concat();
+    let params = [&map.encode().expect("a map")[..], &out.to_le_bytes(), &x.to_le_bytes()].concat();
     let kernel = module.kernel("k").expect("it is in the text");
     let launch = Launch { kernel, grid: [4, 1, 1], block: [64, 1, 1], dynamic_shared: 4096, params: &params };
     for trace in [Trace::On, Trace::Off] {
@@ -123,6 +123,80 @@ fn a_copy_reaches_all_blocks() {
             assert!(out.iter().enumerate().all(|(i, v)| *v == 4 * (i as u32 % 64)), "{blocks}: {out:?}");
         }
     }
+}
+
+/// Block 0 of each cluster asks for 1 KiB of plain memory for all of it; all expect it.
+fn plain_multicast(mask: u32) -> String {
+    let plain = multicast(mask, 1024)
+        .replace(".tensor.1d", "")
+        .replace("[%map, {%r1}], [%bar]", "[%x], 1024, [%bar]");
+    format!(".reg .b64 %x; ld.param.u64 %x, [x]; {plain}")
+}
+
+/// Manual, "cp.async.bulk": with `.multicast::cluster` the bytes and their count go to the same place in each block.
+#[test]
+fn plain_bytes_reach_all_blocks() {
+    for schedule in SCHEDULES {
+        for blocks in [1, 2, 4] {
+            let body = plain_multicast((1 << blocks) - 1) + STORE + SYNC;
+            let out = launch(blocks, 1, &body, schedule).unwrap_or_else(|fault| panic!("{fault}"));
+            assert!(out.iter().enumerate().all(|(i, v)| *v == 4 * (i as u32 % 64)), "{blocks}: {out:?}");
+        }
+        let fault = launch(2, 1, &(plain_multicast(1) + SYNC), schedule).expect_err("one block gets nothing");
+        assert_eq!(fault.class, Class::Deadlock, "{fault}");
+    }
+}
+
+/// Each thread stores 16 bytes at its peer's, which expects `bytes` of all.
+fn stores(bytes: u32, barrier: &str, wait: &str) -> String {
+    format!(
+        "@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], {bytes};
+         mad.lo.u32 %r1, %rank, 1000, %t; cvt.u64.u32 %out64, %r1;
+         st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b64 [%far], {{%out64, 7}}, [{barrier}];
+         {wait} ld.shared.u32 %r2, [%own]; ld.shared.u32 %r3, [%own+8]; add.u32 %r2, %r2, %r3;\n"
+    )
+}
+
+/// Manual, "st.async": it completes on an mbarrier of the block that it stores to.
+#[test]
+fn stores_complete_on_an_mbarrier() {
+    let wait = "LOOP: mbarrier.try_wait.parity.shared::cta.b64 %p, [%bar], 0; @!%p bra LOOP;";
+    let declared = |body: String| format!(".reg .b64 %out64; {body}");
+    for schedule in SCHEDULES {
+        let body = declared(stores(1024, "%there", wait)) + STORE + SYNC;
+        let out = launch(2, 1, &body, schedule).unwrap_or_else(|fault| panic!("{fault}"));
+        for (i, found) in out.into_iter().enumerate() {
+            let peer = 1 - i as u32 / 64 % 2;
+            assert_eq!(found, 1000 * peer + i as u32 % 64 + 7, "thread {i}");
+        }
+        let rows = [
+            (stores(1040, "%there", wait), "waits at the mbarrier"),
+            (stores(1024, "%bar", wait), "another block than that of its mbarrier"),
+            (stores(1024, "%there", wait).replace("[%far]", "[%far+8]"), "no multiple of 16"),
+            // Before it lands, while it does not count as issued, and after.
+            (stores(1024, "%there", "") + wait, "has written|in flight|nothing orders"),
+        ];
+        for (body, parts) in rows {
+            let fault = launch(2, 1, &(declared(body.clone()) + SYNC), schedule).expect_err(&body);
+            assert!(parts.split('|').any(|part| fault.what.contains(part)), "{body}: {fault}");
+        }
+    }
+}
+
+/// Manual, "Addresses as Operands": those of shared memory have 32 bits or 64, of the cluster too.
+#[test]
+fn atomics_take_short_addresses() {
+    let body = [
+        "st.shared.u32 [%own], %t;",
+        SYNC,
+        "atom.shared::cluster.add.u32 %r2, [%far], 5; red.shared::cluster.add.u32 [%far], 6;",
+        SYNC,
+        "ld.shared.u32 %r3, [%own]; add.u32 %r2, %r2, %r3;",
+        STORE,
+    ]
+    .concat();
+    let out = launch(2, 1, &body, SCHEDULES[0]).unwrap_or_else(|fault| panic!("{fault}"));
+    assert!(out.iter().enumerate().all(|(i, v)| *v == 2 * (i as u32 % 64) + 11), "{out:?}");
 }
 
 #[test]

@@ -101,6 +101,49 @@ fn uninitialised_local() {
     );
 }
 
+/// The first bit field of a word that is set: the others need no value. A value that goes elsewhere does.
+#[test]
+fn bit_fields_are_set_one_by_one() {
+    let load = ".local .b32 l[8];\nld.local.u32 %r0, [l+4];\n";
+    let store = "or.b32 %r2, %r1, 6;\nst.local.u32 [l+4], %r2;\n";
+    let read = "ld.local.u32 %r3, [l+4];\nst.global.u32 [%out], %r3;";
+    let rows = [
+        ("and.b32 %r1, %r0, -8;\n", store, true),
+        ("mov.b32 %r4, 5;\nbfi.b32 %r1, %r4, %r0, 0, 3;\n", store, true),
+        ("and.b32 %r1, %r0, -8;\n", "st.local.u32 [l+8], %r1;\n", false),
+        ("and.b32 %r1, %r0, -8;\n", "st.local.u32 [l+4], %r0;\n", false),
+        ("and.b32 %r1, %r0, -8;\nadd.u32 %r5, %r0, 1;\n", store, false),
+        ("and.b32 %r1, %r0, -8;\nadd.u32 %r5, %r1, 1;\n", store, false),
+        ("add.u32 %r1, %r0, 8;\n", store, false),
+    ];
+    for (masks, stores, fine) in rows {
+        let body = format!(".reg .b32 %r<8>;\n{load}{masks}{stores}{}", if fine { read } else { "" });
+        let result = launch(&kernel(&body), &[0; 64], 64, SETUP);
+        match result {
+            Ok(_) => assert!(fine, "no fault in {body}"),
+            Err(fault) => assert!(!fine && fault.class == Class::UninitialisedLocal, "{body}{fault}"),
+        }
+    }
+}
+
+/// A structure is copied with its gaps, which keep no value; whoever reads a copy of one is named.
+#[test]
+fn gaps_of_structures_are_copied() {
+    let copy = ".local .b32 l[8];\nmov.b32 %r6, 5;\nst.local.u32 [l+4], %r6;\n\
+                ld.local.u32 %r0, [l];\nst.local.u32 [l+8], %r0;\n\
+                ld.local.u32 %r1, [l+4];\nst.local.u32 [l+12], %r1;\nst.local.u32 [l+16], %r7;\n";
+    let read = |at: u32| {
+        format!(
+            ".reg .b32 %r<8>;\n{copy}ld.local.u32 %r3, [l+{at}];\nadd.u32 %r4, %r3, 1;\nst.global.u32 [%out], %r4;"
+        )
+    };
+    assert!(launch(&kernel(&read(12)), &[0; 64], 64, SETUP).is_ok());
+    for at in [0, 8, 16] {
+        let fault = launch(&kernel(&read(at)), &[0; 64], 64, SETUP).expect_err("no value");
+        assert_eq!(fault.class, Class::UninitialisedLocal, "{at}: {fault}");
+    }
+}
+
 #[test]
 fn uninitialised_register() {
     let body = "setp.lt.u32 %p0, %t, 3;\n@%p0 mov.u32 %r0, 1;\nadd.u32 %r1, %r0, 1;";

@@ -1,8 +1,12 @@
 //! No text, however mangled, makes the parser or the machine panic or run for ever.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
-use ptx_emu::{Launch, Memory, Module, Schedule, Trace, run};
+use ptx_emu::Module;
+
+#[path = "../fuzz/targets.rs"]
+mod targets;
 
 const SEEDS: [&str; 3] = [
     include_str!("../../benches/gemv.ptx"),
@@ -39,33 +43,13 @@ fn mutate(text: &str, random: &mut Random) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Parses, and runs what parses on pointers that are right, wrong and misaligned.
-fn survive(text: &str) {
-    let Ok(module) = Module::parse(text) else { return };
-    let memory = Memory::new(1 << 16);
-    let address = memory.alloc(1 << 15).expect("there is room");
-    memory.fill(address, &[1], 1 << 15).expect("it was just allocated");
-    for kernel in module.kernels() {
-        let mut params = vec![0; kernel.params.last().map_or(0, |p| (p.offset + p.size) as usize)];
-        for (i, word) in params.chunks_exact_mut(8).enumerate() {
-            word.copy_from_slice(&(address + 64 * i as u64).to_le_bytes());
-        }
-        let block = kernel.reqntid.unwrap_or([160, 1, 1]);
-        let launch = Launch { kernel, grid: [2, 1, 1], block, dynamic_shared: 64, params: &params };
-        let schedule = Schedule { threads: 1, fuel: 2000, ..Schedule::default() };
-        for trace in [Trace::Off, Trace::On] {
-            let _ = run(&memory, &launch, &schedule, trace);
-        }
-    }
-}
-
 #[test]
 fn mangled_texts_are_refused_or_run() {
     SEEDS.iter().for_each(|text| _ = Module::parse(text).unwrap_or_else(|e| panic!("{e}")));
     let mut random = Random(7);
     for _ in 0..3000 {
         let text = mutate(SEEDS[random.below(SEEDS.len())], &mut random);
-        let result = catch_unwind(AssertUnwindSafe(|| survive(&text)));
+        let result = catch_unwind(AssertUnwindSafe(|| targets::execute(&text)));
         assert!(result.is_ok(), "this text makes it panic:\n{text}");
     }
 }
@@ -102,4 +86,47 @@ fn greedy_texts_are_refused() {
         "L: setp.eq.u32 %p, 1, 1;\n".replace("L: ", "").repeat(50_000)
     );
     assert!(Module::parse(&long).and_then(Module::complete).is_ok());
+}
+
+/// Every instruction of the fuzzer's table is one, with any operands that it may get.
+#[test]
+fn the_fuzzers_instructions_decode() {
+    for choice in 0..240 {
+        for operand in [0, 1, 2, 7, 60, 255] {
+            let mut bytes = vec![0, choice];
+            bytes.resize(40, operand);
+            let text = targets::assembled(&bytes[..20]);
+            let module = Module::parse(&text).and_then(Module::complete);
+            if let Err(errors) = module {
+                let of_operand = [
+                    "elements",
+                    "at most",
+                    "multiple of",
+                    "was expected",
+                    "bytes at offset",
+                    "an element of d",
+                ];
+                let said = errors.to_string();
+                assert!(of_operand.iter().any(|part| said.contains(part)), "{text}{said}");
+            }
+        }
+    }
+}
+
+/// What fuzzing began with, and what it found: no panic, and an end in time.
+#[test]
+fn seeds_of_the_fuzzers_are_survived() {
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds");
+    for (name, target) in
+        [("parse", targets::parse as fn(&[u8])), ("decode", targets::decode), ("program", targets::program)]
+    {
+        let files = std::fs::read_dir(seeds.join(name)).unwrap_or_else(|e| panic!("seeds of {name}: {e}"));
+        let mut some = false;
+        for file in files {
+            let path = file.expect("the folder is read").path();
+            target(&std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())));
+            some = true;
+        }
+        assert!(some, "no seeds of {name}");
+    }
 }

@@ -4,8 +4,10 @@ use ptx_emu::{Fault, Launch, Memory, Module, Order, Schedule, Stats, Trace, run}
 
 /// A module with one kernel `k(in, out)`: pointers in `%in` and `%out`, the thread's number in `%t`.
 pub(crate) fn kernel(body: &str) -> String {
+    let newer = ["e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2"].iter().any(|ty| body.contains(ty));
+    let target = if newer { "sm_100a" } else { "sm_90" };
     format!(
-        ".version 8.6\n.target sm_90\n.address_size 64\n\
+        ".version 8.6\n.target {target}\n.address_size 64\n\
          .visible .entry k(.param .u64 in, .param .u64 out)\n{{\n\
          .reg .b64 %in, %out;\n.reg .b32 %t;\n\
          ld.param.u64 %in, [in];\nld.param.u64 %out, [out];\nmov.u32 %t, %tid.x;\n{body}\nret;\n}}\n"

@@ -33,4 +33,5 @@ mod ring;
 mod saxpy;
 mod schedule;
 mod tensors;
+mod tiny;
 mod warp;

@@ -21,10 +21,10 @@ pub(crate) fn list(path: &Path, module: &Module) -> Result<(), Failure> {
     let (major, minor) = module.version();
     writeln!(
         out,
-        "{}: .version {major}.{minor}, .target {}; {} kernels, of which {refused} cannot run",
+        "{}: .version {major}.{minor}, .target {}; {}",
         path.display(),
         module.target(),
-        runs + refused
+        kernels(runs, refused)
     )?;
     for kernel in module.kernels() {
         writeln!(out, "\n{}\n    {}", signature(&kernel.name, &kernel.params), needs(kernel))?;
@@ -49,6 +49,22 @@ pub(crate) fn list(path: &Path, module: &Module) -> Result<(), Failure> {
         (0, _) => Err(Failure::Input("none of the kernels can run here".into())),
         _ => Err(Failure::Shown),
     }
+}
+
+/// How many kernels there are, and how many of them cannot run.
+fn kernels(runs: usize, refused: usize) -> String {
+    let all = counted(runs + refused, "kernel");
+    match (runs, refused) {
+        (_, 0) => all,
+        (0, 1) => format!("{all}, which cannot run"),
+        (0, _) => format!("{all}, none of which can run"),
+        _ => format!("{all}, {refused} of which cannot run"),
+    }
+}
+
+/// `1 kernel`, `2 kernels`.
+fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// `name(x: .u64, n: .u32)`; parameters of nvcc and Triton without the kernel's name in front.
@@ -130,7 +146,11 @@ pub(crate) fn missing(path: &Path, module: &Result<Module, ParseErrors>) -> Resu
         writeln!(out, "{count:6}  {}  (first in line {line})", printable(form))?;
     }
     let lacking: usize = forms.iter().map(|(_, (count, _))| count).sum();
-    writeln!(out, "{}: the emulator lacks {} forms, in {lacking} places", path.display(), forms.len())?;
+    let (lacks, places) = (counted(forms.len(), "form"), counted(lacking, "place"));
+    match lacking {
+        0 => writeln!(out, "{}: the emulator lacks nothing", path.display())?,
+        _ => writeln!(out, "{}: the emulator lacks {lacks}, in {places}", path.display())?,
+    }
     drop(out);
     let ill: Vec<ParseError> =
         errors.iter().filter(|error| error.kind == ErrorKind::IllFormed).cloned().collect();
