@@ -279,6 +279,24 @@ impl Shared {
         Ok(offset as usize)
     }
 
+    /// As [`Shared::touch`], for an access whose race is tolerated.
+    pub(crate) fn touch_racing(&mut self, address: u64, bytes: u32, access: Access) -> usize {
+        let offset = (address - u64::from(SHARED_BASE)) as usize;
+        let mask = if bytes >= 4 { 15 } else { ((1 << bytes) - 1) << (offset % 4) };
+        let new = self.stamp(access, mask);
+        for word in offset / 4..offset / 4 + bytes.div_ceil(4) as usize {
+            let cell = &mut self.cells[word];
+            match access.writes {
+                true => {
+                    cell.write = new.after(&cell.write);
+                    self.init[word] |= mask;
+                }
+                false => remember(&mut cell.reads, new, self.clocks.seen(access.thread as usize / 32)),
+            }
+        }
+        offset
+    }
+
     #[inline]
     fn touch_word(&mut self, word: usize, mask: u8, access: Access) -> Result<(), AccessError> {
         if mask & !self.valid[word] != 0 {

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::block_order::{BlockOrder, Exchange, Stamp};
 use super::clocks::{Clocks, Strong};
-use super::owners::Owners;
+use super::owners::{Owners, OwnersRace};
 use super::shared::{Access, LastAccess, Shared, same_store};
 use crate::accesses::{Accesses, ByteSet, MemoryOperation, Site, Trigger};
 use crate::allocation::Allocation;
@@ -49,25 +49,23 @@ pub(crate) struct RacingAccess {
     pub(crate) pc: Option<u32>,
     /// The thread, when it is one of the same block.
     pub(crate) thread: Option<u16>,
+    /// Whether it is a plain store behind atomics of which the block's own is the last.
+    pub(crate) reset: bool,
 }
 
 impl Recorder {
-    /// The next block begins.
-    pub(crate) fn start(&mut self) {
+    /// The state of the next block, which begins.
+    pub(crate) fn begin(&mut self) -> Running {
         self.begun += 1;
-        let order = BlockOrder::new(self.begun);
-        let Running { mut waits, mut writes, .. } = std::mem::take(&mut self.running);
-        waits.clear();
-        writes.clear();
-        self.running = Running { order, waits, writes };
+        Running { order: BlockOrder::new(self.begun), ..Running::default() }
     }
 
-    /// Suspends the running block, so that another can run.
+    /// Takes the state of the running block, so that another can run.
     pub(crate) fn suspend(&mut self) -> Running {
         std::mem::take(&mut self.running)
     }
 
-    /// Resumes a suspended block.
+    /// Lets a block run.
     pub(crate) fn resume(&mut self, own: Running) {
         self.running = own;
     }
@@ -131,8 +129,9 @@ impl Recorder {
         let order = &mut self.running.order;
         let me = Stamp { block: order.block, warp, count: clocks.count(warp as usize) };
         let ordered = |earlier| order.ordered(clocks, warp, earlier);
-        let wrote = self.owners.touch(a.base + offset, bytes, (me, operation), ordered)?;
-        Some(RacingAccess { wrote, pc: self.instruction_that(a.base, offset, wrote), thread: None })
+        let OwnersRace { wrote, reset } =
+            self.owners.touch(a.base + offset, bytes, (me, operation), ordered)?;
+        Some(RacingAccess { wrote, reset, pc: self.instruction_that(a.base, offset, wrote), thread: None })
     }
 
     /// Finds an unordered write of the running block to the same bytes, and notes a new one. Reads are not
@@ -149,13 +148,32 @@ impl Recorder {
         for word in address / 4..address / 4 + u64::from(bytes.div_ceil(4)) {
             let last = self.running.writes.get(&word).copied().unwrap_or_default();
             if shared.races(&last, &new) && !(access.writes && same_store(&last, &new)) {
-                return Some(RacingAccess { wrote: true, pc: Some(last.pc), thread: Some(last.thread) });
+                let (pc, thread) = (Some(last.pc), Some(last.thread));
+                self.running.writes.entry(word).and_modify(|known| {
+                    *known = if access.writes { new.after(&last) } else { last };
+                });
+                return Some(RacingAccess { wrote: true, reset: false, pc, thread });
             }
             if access.writes {
                 self.running.writes.insert(word, new.after(&last));
             }
         }
         None
+    }
+
+    /// Whether all instructions that have written or read a byte are such.
+    pub(crate) fn all(
+        &self,
+        base: u64,
+        offset: u64,
+        wrote: bool,
+        such: impl Fn(u32, MemoryOperation) -> bool,
+    ) -> bool {
+        let here = |(operation, bytes): &(MemoryOperation, ByteSet)| {
+            operation.writes() == wrote && bytes.contains(offset)
+        };
+        let mut sites = self.sites.iter().filter(|((_, b, _), site)| *b == base && here(site));
+        sites.all(|((pc, ..), (operation, _))| such(*pc, *operation))
     }
 
     /// An instruction that did it.
