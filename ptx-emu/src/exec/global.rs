@@ -211,7 +211,7 @@ impl<'g> Worker<'g, '_> {
                 }
             }
         }
-        Ok(())
+        self.load_late(w, mask, t, addresses)
     }
 
     /// Reads bytes that were checked.
@@ -245,6 +245,7 @@ impl<'g> Worker<'g, '_> {
                 _ => MemoryOperation::StrongWrite,
             };
             self.record(w, mask, (operation, t.scope, Some(t)), one, addresses, bytes)?;
+            self.store_late(w, mask, t, addresses);
         }
         for (i, from) in t.regs.iter().flatten().enumerate() {
             let values = self.take(w, *from, mask)?;
@@ -416,7 +417,8 @@ impl<'g> Worker<'g, '_> {
             if a.constant {
                 return Err(self.read_only(w, lane, address));
             }
-            if self.recorder.is_some() {
+            if let Some(recorder) = &mut self.recorder {
+                recorder.late.forget(address, t.bytes);
                 let operation = (MemoryOperation::Atomic, t.scope, None);
                 self.record(w, 1 << lane, operation, Some(a), addresses, t.bytes)?;
             }

@@ -158,7 +158,10 @@ impl Worker<'_, '_> {
     }
 
     /// `fence` and `membar`
-    pub(crate) fn fence(&mut self, w: &Warp, fence: Fence) {
+    pub(crate) fn fence(&mut self, w: &Warp, mask: u32, fence: Fence) {
+        if fence.releases && fence.scope == Scope::Device {
+            self.stores_arrive(w, mask);
+        }
         let clocks = &mut self.shared.clocks;
         let mut recorder = self.recorder.as_mut().filter(|_| fence.scope == Scope::Device);
         if fence.acquires {
@@ -203,6 +206,9 @@ impl Worker<'_, '_> {
             releases: order.releases(),
         };
         let window = if matches!(space, Space::Shared | Space::Cluster) { SHARED_WINDOW } else { 0 };
+        if strong.releases && scope == Scope::Device {
+            self.stores_arrive(w, mask);
+        }
         let keys = || lanes(mask).map(|lane| addresses[lane].wrapping_add(window));
         let far = |key: u64| scope == Scope::Device && resolve(key).0 == Resolved::Global;
         let (clocks, mut recorder) = (&mut self.shared.clocks, self.recorder.as_mut());

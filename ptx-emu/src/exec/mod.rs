@@ -10,6 +10,7 @@ mod copy;
 mod dot;
 mod global;
 mod grid;
+mod late;
 mod matrix;
 mod mbarrier;
 mod memory;

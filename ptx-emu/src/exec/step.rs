@@ -390,7 +390,7 @@ impl Worker<'_, '_> {
             Op::Redux { f, d, a, mask: named } => self.redux(w, mask, *f, *d, *a, *named)?,
             Op::Elect { d, p, mask: named } => self.elect(w, mask, *d, *p, *named)?,
             Op::WarpBarrier { mask: named } => self.warp_barrier(w, mask, *named)?,
-            Op::Fence(fence) => self.fence(w, *fence),
+            Op::Fence(fence) => self.fence(w, mask, *fence),
             Op::Mma(m) => self.mma(w, mask, m)?,
             Op::Mbarrier(b) => self.mbarrier(w, mask, b)?,
             Op::Bulk(b) => self.bulk(w, mask, b)?,

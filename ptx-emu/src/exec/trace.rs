@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::block_order::{BlockOrder, Exchange, Stamp};
 use super::clocks::{Clocks, Strong};
+use super::late::LateStores;
 use super::owners::{Owners, OwnersRace};
 use super::shared::{Access, LastAccess, Shared, same_store};
 use crate::accesses::{Accesses, ByteSet, MemoryOperation, Site, Trigger};
@@ -22,6 +23,7 @@ pub(crate) struct Recorder {
     /// By instruction, allocation, and whether `griddepcontrol.wait` came before.
     sites: FxHashMap<(u32, u64, bool), (MemoryOperation, ByteSet)>,
     owners: Owners,
+    pub(super) late: LateStores,
     exchange: Exchange,
     /// Blocks that have begun.
     begun: u32,
@@ -58,6 +60,11 @@ impl Recorder {
     pub(crate) fn begin(&mut self) -> Running {
         self.begun += 1;
         Running { order: BlockOrder::new(self.begun), ..Running::default() }
+    }
+
+    /// The number of the running block.
+    pub(super) fn block(&self) -> u32 {
+        self.running.order.block
     }
 
     /// Takes the state of the running block, so that another can run.

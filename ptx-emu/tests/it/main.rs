@@ -20,6 +20,7 @@ mod functions;
 mod fuzz;
 mod halves;
 mod integer;
+mod late;
 mod locks;
 mod logic;
 mod machine;
