@@ -20,7 +20,7 @@ use super::trace::Recorder;
 use super::warp::{Identity, Warp};
 use super::wgmma::Products;
 use crate::fault::{AllocationInfo, OtherPlace, SourcePlace};
-use crate::launch::Stats;
+use crate::launch::{Stats, Trace};
 use crate::{Class, Fault};
 
 /// Number of multiprocessors in `%nsmid`.
@@ -103,7 +103,12 @@ impl<'g, 'a> Worker<'g, 'a> {
             products: Products::default(),
             stores: BulkStores::default(),
             warps: (0..count).map(|i| spare().fit(i, grid.code, &grid.variables, &id)).collect(),
-            shared: Shared::new(&grid.code.shared, grid.launch.dynamic_shared, count, blocks),
+            shared: Shared::new(
+                &grid.code.shared,
+                grid.launch.dynamic_shared,
+                [count, blocks],
+                grid.trace == Trace::On,
+            ),
             barriers: Barriers::new(threads, blocks),
             mbarriers: Mbarriers::default(),
             copies: Copies::default(),

@@ -10,6 +10,7 @@ mod copy;
 mod dot;
 mod global;
 mod grid;
+mod history;
 mod late;
 mod matrix;
 mod mbarrier;

@@ -52,10 +52,13 @@ impl Worker<'_, '_> {
             }
             MemoryOperation::Write if racing.reset && atomics_wrote() => Some(RESET),
             MemoryOperation::Read if racing.wrote && guess(w.now.pc) && atomics_wrote() => Some(GUESS),
-            MemoryOperation::Atomic if !racing.wrote && racing.thread.is_none() => {
-                let plain = |pc, operation: MemoryOperation| operation.is_strong() || guess(pc);
-                recorder.all(a.base, offset, false, plain).then_some(GUESS)
-            }
+            MemoryOperation::Atomic if !racing.wrote => match (racing.thread, racing.pc) {
+                (Some(_), Some(pc)) => guess(pc).then_some(GUESS),
+                _ => {
+                    let plain = |pc, operation: MemoryOperation| operation.is_strong() || guess(pc);
+                    recorder.all(a.base, offset, false, plain).then_some(GUESS)
+                }
+            },
             _ => None,
         }
     }

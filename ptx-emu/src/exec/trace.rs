@@ -40,8 +40,51 @@ pub(crate) struct Running {
     order: BlockOrder,
     /// For each warp, its count when it executed `griddepcontrol.wait`; 0 for never.
     waits: Vec<u32>,
-    /// The last write of the block to each word, by word address.
-    writes: FxHashMap<u64, LastAccess>,
+    /// What the block did last to each word, by word address.
+    words: FxHashMap<u64, Word>,
+}
+
+/// The last accesses of a block to a word of global memory.
+#[derive(Debug, Default)]
+struct Word {
+    write: LastAccess,
+    /// The last write that was no strong one.
+    plain: LastAccess,
+    /// For each warp that has read, its reads since it last synchronised.
+    reads: Vec<LastAccess>,
+}
+
+impl Word {
+    /// An access that races with a new one, by `races`, and whether it wrote.
+    fn race(
+        &self,
+        new: &LastAccess,
+        writes: bool,
+        races: impl Fn(&LastAccess) -> bool,
+    ) -> Option<(LastAccess, bool)> {
+        if races(&self.write) && !(writes && same_store(&self.write, new)) {
+            return Some((self.write, true));
+        }
+        if new.strong && races(&self.plain) {
+            return Some((self.plain, true));
+        }
+        let read = self.reads.iter().find(|read| writes && !read.is_of_warp(new) && races(read));
+        read.map(|read| (*read, false))
+    }
+
+    fn keep(&mut self, new: LastAccess, writes: bool) {
+        if !writes {
+            match self.reads.iter_mut().find(|read| read.is_of_warp(&new)) {
+                Some(last) => *last = new.with(last),
+                None => self.reads.push(new),
+            }
+            return;
+        }
+        self.write = new.after(&self.write);
+        if !new.strong {
+            self.plain = new.after(&self.plain);
+        }
+    }
 }
 
 /// An earlier access to the same bytes that races with the current one, and whether it wrote.
@@ -141,8 +184,7 @@ impl Recorder {
         Some(RacingAccess { wrote, reset, pc: self.instruction_that(a.base, offset, wrote), thread: None })
     }
 
-    /// Finds an unordered write of the running block to the same bytes, and notes a new one. Reads are not
-    /// noted: a write after an unordered read is found by a schedule that runs the writer first.
+    /// Finds an unordered access of the running block to the same bytes, and notes a new one.
     pub(crate) fn within_block(
         &mut self,
         shared: &Shared,
@@ -152,20 +194,15 @@ impl Recorder {
     ) -> Option<RacingAccess> {
         let mask = if bytes >= 4 { 15 } else { ((1 << bytes) - 1) << (address % 4) };
         let new = shared.stamp(access, mask);
+        let mut found = None;
         for word in address / 4..address / 4 + u64::from(bytes.div_ceil(4)) {
-            let last = self.running.writes.get(&word).copied().unwrap_or_default();
-            if shared.races(&last, &new) && !(access.writes && same_store(&last, &new)) {
-                let (pc, thread) = (Some(last.pc), Some(last.thread));
-                self.running.writes.entry(word).and_modify(|known| {
-                    *known = if access.writes { new.after(&last) } else { last };
-                });
-                return Some(RacingAccess { wrote: true, reset: false, pc, thread });
-            }
-            if access.writes {
-                self.running.writes.insert(word, new.after(&last));
-            }
+            let known = self.running.words.entry(word).or_default();
+            let races = |last: &LastAccess| shared.races(last, &new);
+            found = found.or_else(|| known.race(&new, access.writes, races));
+            known.keep(new, access.writes);
         }
-        None
+        let (last, wrote) = found?;
+        Some(RacingAccess { wrote, reset: false, pc: Some(last.pc), thread: Some(last.thread) })
     }
 
     /// Whether all instructions that have written or read a byte are such.
