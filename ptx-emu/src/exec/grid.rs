@@ -45,6 +45,8 @@ pub(crate) struct Grid<'a> {
     pub(crate) cooperative: bool,
     /// Blocks of a cluster.
     pub(crate) cluster: [u32; 3],
+    /// Whether several blocks are under way at a time, though none waits: in traced launches whose order is shuffled.
+    pub(super) interleaves: bool,
     /// Set when the launch is to end early: the other blocks stop.
     pub(crate) stop: AtomicBool,
     next: AtomicU64,
@@ -208,6 +210,7 @@ impl<'a> Grid<'a> {
             watch,
             cooperative: place.cooperative,
             cluster,
+            interleaves: trace == Trace::On && schedule.order == Order::Shuffled,
             stop: AtomicBool::new(false),
             next: AtomicU64::new(0),
             clusters: launch.grid.iter().zip(cluster).map(|(n, c)| u64::from(n / c)).product(),

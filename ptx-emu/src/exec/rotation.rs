@@ -1,18 +1,22 @@
 //! The blocks of one host thread. They run one after another, and take turns where they wait for each other.
 //!
 //! A block runs until it ends, or until all its warps that can run poll, sleep or wait: then another one begins, or goes
-//! on that has begun. When every block that has begun waits and no other is left, nobody can end the waiting.
+//! on that has begun. Under some schedules of traced launches, several blocks run in turns though none waits. When every block that has begun waits and no other is left, nobody can end the waiting.
 
 use std::collections::VecDeque;
 
 use super::block::Worker;
-use super::grid::Grid;
+use super::grid::{Grid, mix};
 use super::trace::{Recorder, Running};
 use super::turns::Progress;
 use crate::launch::{Stats, Trace};
 
 /// Blocks of one thread that may wait at a time, unless the launch is cooperative.
 const MOST_WAITING: usize = 1024;
+
+/// Blocks that run in turns where blocks are interleaved, and rounds of turns that each gets at most.
+const INTERLEAVED: usize = 4;
+const MOST_ROUNDS: u64 = 4;
 
 /// How long a host thread backs off while its blocks wait for those of other threads.
 const BACK_OFF: std::time::Duration = std::time::Duration::from_micros(20);
@@ -43,6 +47,8 @@ pub(super) struct Rotation<'g, 'a> {
     /// Whether the last block to run waits.
     waits: bool,
     still: Still,
+    /// Turns of blocks so far.
+    turns: u64,
 }
 
 /// How long nobody has done anything that others can see.
@@ -59,7 +65,7 @@ impl<'g, 'a> Rotation<'g, 'a> {
     pub(super) fn new(grid: &'g Grid<'a>, alone: bool) -> Self {
         let recorder = (grid.trace == Trace::On).then(Box::default);
         let (live, spare) = (VecDeque::new(), Vec::new());
-        Rotation { grid, live, spare, recorder, alone, waits: false, still: Still::default() }
+        Rotation { grid, live, spare, recorder, alone, waits: false, still: Still::default(), turns: 0 }
     }
 
     /// Runs blocks until none are left.
@@ -70,6 +76,10 @@ impl<'g, 'a> Rotation<'g, 'a> {
             let asked = block.worker.stats.warp_instructions - before;
             match progress {
                 Some(Progress::Waits { proven }) => self.keep(block, asked, proven),
+                Some(Progress::Paused) => {
+                    (self.waits, self.still) = (false, Still::default());
+                    self.live.push_back(block);
+                }
                 Some(Progress::Ended) | None => {
                     (self.waits, self.still) = (false, Still::default());
                     self.spare.push(block.worker);
@@ -82,7 +92,8 @@ impl<'g, 'a> Rotation<'g, 'a> {
     /// The block that runs next: a new one if the last one waits or there is no other.
     fn next(&mut self) -> Option<Live<'g, 'a>> {
         let room = self.live.len() < MOST_WAITING || self.grid.cooperative;
-        if (self.live.is_empty() || self.waits && room)
+        let more = self.grid.interleaves && self.live.len() < INTERLEAVED;
+        if (self.live.is_empty() || self.waits && room || more)
             && let Some(turn) = self.grid.take()
         {
             (self.waits, self.still) = (false, Still::default());
@@ -105,7 +116,12 @@ impl<'g, 'a> Rotation<'g, 'a> {
             recorder.resume(running);
         }
         std::mem::swap(&mut self.recorder, &mut block.worker.recorder);
-        let progress = block.worker.advance();
+        self.turns += 1;
+        let rounds = match self.grid.interleaves {
+            true => 1 + mix(self.grid.schedule.seed ^ self.turns << 20) % MOST_ROUNDS,
+            false => u64::MAX,
+        };
+        let progress = block.worker.advance(rounds);
         std::mem::swap(&mut self.recorder, &mut block.worker.recorder);
         block.running = self.recorder.as_mut().map(|recorder| recorder.suspend());
         progress.map_err(|fault| self.grid.record(block.turn, fault)).ok()

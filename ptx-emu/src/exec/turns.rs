@@ -35,6 +35,9 @@ const MOST_QUIET: u32 = 16;
 /// Turns in a row that end in a failed wait, after which the block is considered stuck.
 const MOST_FAILED_WAITS: u32 = 1 << 16;
 
+/// Lengths of turns where blocks are interleaved: some are so short that others run within a critical section.
+const MIXED_TURNS: [u64; 4] = [30, 300, 3000, TURN];
+
 /// Rounds of turns between looks at the clock.
 const LOOKS: u64 = 8;
 
@@ -46,6 +49,8 @@ const MOST_NAMED: usize = 4;
 pub(super) enum Progress {
     /// All its threads have exited.
     Ended,
+    /// It has had its share of rounds.
+    Paused,
     /// All its warps poll, sleep or wait; `proven` if they are in the state in which they were before.
     Waits { proven: bool },
 }
@@ -61,11 +66,14 @@ pub(super) struct Polling {
     slept: u64,
     /// The last instruction that read memory, and the address.
     asked: Option<(u32, u64)>,
+    /// Whether it has read by a strong load or an atomic, as one does who waits.
+    asks: bool,
 }
 
 impl Worker<'_, '_> {
-    /// Gives warps their turns until all have exited, or until all poll or wait.
-    pub(super) fn advance(&mut self) -> Checked<Progress> {
+    /// Gives warps so many rounds of turns, or until all have exited, or until all poll or wait.
+    pub(super) fn advance(&mut self, most: u64) -> Checked<Progress> {
+        let end = self.round.saturating_add(most);
         while !self.ready.is_empty() && self.failed_waits < MOST_FAILED_WAITS {
             if self.grid.stop.load(Relaxed) {
                 // Another block has found a fault, which is the one to report.
@@ -76,6 +84,9 @@ impl Worker<'_, '_> {
             }
             if let Some(proven) = self.take_turns()? {
                 return Ok(Progress::Waits { proven });
+            }
+            if self.round >= end && !self.ready.is_empty() {
+                return Ok(Progress::Paused);
             }
         }
         self.stuck().map(|()| Progress::Ended)
@@ -154,7 +165,7 @@ impl Worker<'_, '_> {
         let before = warp.effects;
         let pause = match (warp.polling.again, warp.apart.is_empty()) {
             (true, _) => self.run_noting(&mut warp),
-            (_, true) => self.run(&mut warp, TURN),
+            (_, true) => self.run(&mut warp, self.turn_length(index)),
             (_, false) => self.run(&mut warp, SPLIT_TURN),
         };
         let pause = pause.and_then(|pause| self.judge(&mut warp, pause, before));
@@ -181,6 +192,13 @@ impl Worker<'_, '_> {
             None => return Err(self.out_of_fuel(warp)),
         }
         Ok(pause)
+    }
+
+    fn turn_length(&self, warp: usize) -> u64 {
+        match self.grid.interleaves {
+            true => MIXED_TURNS[(mix(self.grid.schedule.seed ^ self.round << 32 ^ warp as u64) % 4) as usize],
+            false => TURN,
+        }
     }
 
     /// A short turn, in which what the warp asks for is noted.
@@ -216,6 +234,7 @@ impl Worker<'_, '_> {
     /// Executes some instructions more, to see whether they lead back to where the warp is.
     fn probe(&mut self, w: &mut Warp, before: u64) -> Checked<Pause> {
         let (pc, start) = (w.now.pc, state(w));
+        w.polling.asks = false;
         for _ in 0..PROBE {
             self.note_asked(w);
             let pause = self.run(w, 1)?;
@@ -226,7 +245,7 @@ impl Worker<'_, '_> {
                 return Ok(self.poll(w, Pause::Stays));
             }
         }
-        let long = w.polling.quiet >= MOST_QUIET;
+        let long = w.polling.quiet >= MOST_QUIET && w.polling.asks;
         Ok(if long { self.poll(w, Pause::Spins) } else { Pause::Turn })
     }
 
@@ -238,12 +257,13 @@ impl Worker<'_, '_> {
 
     fn note_asked(&self, w: &mut Warp) {
         let step = &self.grid.code.ops[w.now.pc as usize];
-        let address = match &step.op {
-            Op::Load(t) if t.space != Space::Local => &t.address,
-            Op::Atomic(a) => &a.address,
+        let (address, strong) = match &step.op {
+            Op::Load(t) if t.space != Space::Local => (&t.address, t.order.is_strong()),
+            Op::Atomic(a) => (&a.address, true),
             _ => return,
         };
         let mut addresses = [0; 32];
+        w.polling.asks |= strong;
         let known = self.addresses(w, w.now.mask, address, &mut addresses).is_ok();
         if known && w.now.mask != 0 {
             let first = addresses[w.now.mask.trailing_zeros() as usize];
