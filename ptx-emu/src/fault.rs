@@ -59,7 +59,8 @@ pub enum Class {
     Descriptor,
     /// Shared memory of another block of the cluster that is used when that block may have ended.
     ClusterExit,
-    /// All warps wait, at least one of them on an mbarrier, and nothing can complete it.
+    /// Nobody can go on: all warps wait, at least one of them on an mbarrier that nothing can complete, or poll for what
+    /// nobody writes.
     Deadlock,
     /// `trap` was executed.
     Trap,

@@ -31,7 +31,7 @@ pub enum Faults {
     First,
     /// One of each block (of each cluster of blocks): a fault ends its block, and the others go on.
     ///
-    /// The launch ends all the same if its blocks have threads of their own, which may wait for each other; if it has
+    /// The launch ends all the same if it is cooperative, as its blocks may wait for each other; if it has
     /// used up its time or its fuel; and after some hundred different faults. Bytes that nobody has written may be
     /// those of a block that has ended early: such a fault counts only as long as there is no other.
     EachBlock,

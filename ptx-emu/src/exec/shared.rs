@@ -1,7 +1,8 @@
 //! Shared memory of a block with its shadow: what exists, what is initialised, and who accessed it last.
 //!
 //! Races are found with [vector clocks](super::clocks). A word remembers its last write and two reads by different
-//! threads. Two are enough to find a race: of two unordered readers, at least one is not the writer. A copy that
+//! threads. Two are enough to find a race: of two unordered readers, at least one is not the writer. A traced launch keeps
+//! [more](super::history), to find it under every schedule. A copy that
 //! completes on an mbarrier writes as that mbarrier's agent, in the current phase; a thread that has waited for the
 //! phase is ordered after the write. For bytes that a copy wrote, the last read of each warp is remembered, because the
 //! next copy must come after all of them.

@@ -1,6 +1,6 @@
 //! The record of a traced launch: bytes by instruction, and who touched each element of global memory.
 //!
-//! A traced launch runs its blocks one after another on one thread. Two blocks that touch the same bytes, one of them
+//! A traced launch runs its blocks on one thread. Two blocks that touch the same bytes, one of them
 //! writing, race whatever order they happened to run in, unless [something orders them](super::block_order). Within a
 //! block, threads are ordered as for [shared memory](super::shared).
 

@@ -228,7 +228,12 @@ impl Worker<'_, '_> {
             let same = std::mem::replace(&mut w.polling.slept, state) == state;
             return Ok(self.poll(w, if same { Pause::Stays } else { Pause::Sleeps }));
         }
-        self.probe(w, before)
+        // A warp that computes for long is looked at ever less often.
+        let quiet = w.polling.quiet;
+        match w.polling.again || quiet.is_power_of_two() || quiet.is_multiple_of(MOST_QUIET) {
+            true => self.probe(w, before),
+            false => Ok(Pause::Turn),
+        }
     }
 
     /// Executes some instructions more, to see whether they lead back to where the warp is.
