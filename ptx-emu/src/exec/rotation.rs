@@ -46,6 +46,8 @@ pub(super) struct Rotation<'g, 'a> {
     alone: bool,
     /// Whether the last block to run waits.
     waits: bool,
+    /// Whether the last block to run has ended.
+    ended: bool,
     still: Still,
     /// Turns of blocks so far.
     turns: u64,
@@ -64,8 +66,17 @@ struct Still {
 impl<'g, 'a> Rotation<'g, 'a> {
     pub(super) fn new(grid: &'g Grid<'a>, alone: bool) -> Self {
         let recorder = (grid.trace == Trace::On).then(Box::default);
-        let (live, spare) = (VecDeque::new(), Vec::new());
-        Rotation { grid, live, spare, recorder, alone, waits: false, still: Still::default(), turns: 0 }
+        Rotation {
+            grid,
+            live: VecDeque::new(),
+            spare: Vec::new(),
+            recorder,
+            alone,
+            waits: false,
+            ended: false,
+            still: Still::default(),
+            turns: 0,
+        }
     }
 
     /// Runs blocks until none are left.
@@ -82,6 +93,7 @@ impl<'g, 'a> Rotation<'g, 'a> {
                 }
                 Some(Progress::Ended) | None => {
                     (self.waits, self.still) = (false, Still::default());
+                    self.ended = true;
                     self.spare.push(block.worker);
                 }
             }
@@ -99,7 +111,11 @@ impl<'g, 'a> Rotation<'g, 'a> {
             (self.waits, self.still) = (false, Still::default());
             return Some(self.begin(turn));
         }
-        self.live.pop_front()
+        // Who waits for the one that has just ended has mostly begun last.
+        match std::mem::take(&mut self.ended) {
+            true => self.live.pop_back(),
+            false => self.live.pop_front(),
+        }
     }
 
     fn begin(&mut self, turn: u64) -> Live<'g, 'a> {

@@ -383,9 +383,9 @@ impl Worker<'_, '_> {
                 false => left += 1,
             }
         }
-        if left > 0 {
-            reasons.push(format!("{left} other blocks wait too"));
-        }
+        let unbegun = self.grid.left();
+        reasons.extend((left > 0).then(|| format!("{left} other blocks wait too")));
+        reasons.extend((unbegun > 0).then(|| format!("{unbegun} blocks have no room to begin")));
         let what = format!("nobody can go on; {}", reasons.join("; "));
         let mut fault = self.fault(first, first.now.mask, Class::Deadlock, what);
         fault.instead = "what the threads wait for must be written by a thread that does not wait for them";
