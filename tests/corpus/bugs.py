@@ -1,10 +1,12 @@
 """Runs the mistakes in `bugs/`, each with its corrected twin. `README.md` says how to call it."""
 
 import argparse
+import json
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -13,6 +15,11 @@ from cases import Case, InOut
 
 SCHEDULES = [{**s, "trace": True} for s in corpus.SCHEDULES]
 HEADER = re.compile(r"^// (\w+): grid (\d+), block (\d+)((?:, (?:\w+)(?: \d+)?)*)$", re.M)
+
+# The version of PTX that is packed. nvcc writes a newer one, with nothing in it that is new.
+CARRIED = "9.0"
+# Options of a launch that the runner on a GPU takes with a number.
+LAUNCH = ["shared", "cluster"]
 
 
 @dataclass
@@ -48,6 +55,7 @@ def case_of(bug):
         return [x, InOut(np.zeros(n + 64, np.int32), None) if "zero" in bug.options else Fresh(n), np.int32(n)]
 
     launch = {name: int(bug.options[name]) for name in ("shared", "cluster", "fuel") if name in bug.options}
+    launch["cooperative"] = "cooperative" in bug.options
     return Case(bug.name, make, bug.grid, bug.block, **{"fuel": 1 << 20, **launch})
 
 
@@ -104,6 +112,31 @@ def judged(bug):
     return "yes" if named else "elsewhere", f"{classes} in {len(planted)} of {len(SCHEDULES)}", str(sorted(set().union(*places)))[1:-1], flagged
 
 
+def pack(bugs, folder):
+    """Writes every mistake and its twin for `sanitizer.py`: PTX that drivers for CUDA 13.0 take, inputs and a plan."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    plan = [packed(bug, planted, folder) for planted in (True, False) for bug in bugs]
+    (folder / "plan.json").write_text(json.dumps(plan, indent=0))
+
+
+def packed(bug, planted, folder):
+    """Writes one of them; gives its entry of the plan."""
+    case = case_of(bug)
+    x, y, n = case.make(np.random.default_rng(corpus.seed(case)))
+    name = f"{bug.name}_{'planted' if planted else 'twin'}.ptx"
+    text = corpus.cut(compiled(bug.source, planted).read_text(), bug.name)
+    text = re.sub(r"^\.version .*$", f".version {CARRIED}", text, flags=re.M)
+    (folder / name).write_text(re.sub(r'^(\s*\.file\s+\d+ ").*/', r"\1", text, flags=re.M))
+    (folder / f"x_{n}.bin").write_bytes(x.tobytes())
+    launch = ["--grid", bug.grid, "--block", bug.block, *(w for o in LAUNCH if o in bug.options for w in (f"--{o}", bug.options[o]))]
+    launch = [str(word) for word in launch] + ["--cooperative"] * ("cooperative" in bug.options)
+    args = [f"in:x_{n}.bin", f"{'zero' if 'zero' in bug.options else 'uninit'}:{y.initial.nbytes}", f"i32:{n}"]
+    hangs = {"fuel": True} if "fuel" in bug.options else {}
+    place = {"bug": bug.name, "source": bug.source.name, "planted": planted, "lines": bug.lines}
+    return place | {"ptx": name, "launch": launch, "args": args} | hangs
+
+
 HEAD = """# Mistakes written by hand
 
 `bugs.py` writes this page; [README.md](README.md) says how. Each kernel in `bugs/` runs under {schedules} schedules,
@@ -139,11 +172,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="stems of sources; all without")
     parser.add_argument("--table", action="store_true", help="write BUGS.md")
+    parser.add_argument("--pack", metavar="FOLDER", type=Path, help="write them for sanitizer.py and run nothing")
     args = parser.parse_args()
     sources = [s for s in sorted((corpus.HERE / "bugs").glob("*.cu")) if not args.names or s.stem in args.names]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda job: compiled(*job), [(s, planted) for s in sources for planted in (True, False)]))
         bugs = [b for s in sources for b in bugs_of(s)]
+        if args.pack:
+            return pack(bugs, args.pack)
         rows = list(zip(bugs, pool.map(judged, bugs)))
     for bug, row in rows:
         print(f"{bug.source.stem:14} {bug.name:34} {row[0]:10} {row[1][:70]:50} {row[2]:16} want {bug.lines} twin: {row[3][:60] or 'clean'}")

@@ -107,13 +107,18 @@ def triple(n):
     return [*((n,) if isinstance(n, int) else n), 1, 1][:3]
 
 
+def seed(case):
+    """What the inputs of a case are drawn from."""
+    return zlib.crc32(case.make.__name__.encode())
+
+
 class Job:
     """The description of a launch, its data written to files, and what is expected of it."""
 
     def __init__(self, case: Case, entry, ptx: Path, folder: Path):
         self.folder, self.buffers, self.expected = folder, [], []
         folder.mkdir(parents=True, exist_ok=True)
-        args = case.make(np.random.default_rng(zlib.crc32(case.make.__name__.encode())))
+        args = case.make(np.random.default_rng(seed(case)))
         args = [part for arg in args for part in (numba_array(arg) if case.arrays else [arg])]
         self.json = {
             "ptx": str(ptx),

@@ -16,7 +16,7 @@ use super::sequences::PageCopy;
 use crate::Error;
 use crate::chunked::list::{Attended, PassNode};
 use crate::chunked::products::{Chosen, Cores};
-use crate::chunked::step::{Chunked, Given, PagedCache, Singles};
+use crate::chunked::step::{Chunked, Given, PagedCache, Singles, Wanted};
 use crate::model::config::Config;
 use crate::model::outline::Outline;
 use crate::pipeline::resolved::ResolvedEmbed;
@@ -256,12 +256,10 @@ impl Device {
             ticket: &self.ticket,
         };
         let Sizes { tokens, chosen, items, selected, selected_bucket, .. } = sizes;
-        self.chunked.run(
-            queue,
-            &self.weights,
-            Given { tokens, chosen, singles: Some(singles), items, cache },
-        )?;
         let w = &self.chunked.workspace;
+        let (wanted, singles, items) = (Wanted::All, Some(singles), &w.items(items));
+        let given = Given { tokens, chosen, wanted, singles, items, cache };
+        self.chunked.run(queue, &self.weights, given)?;
         let state = &w.state.view_range(0..tokens as usize * state::LEN);
         let selected =
             Selected { x: &w.x, state, count: selected, bucket: selected_bucket, scratch: &w.scratch };

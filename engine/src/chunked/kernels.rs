@@ -104,9 +104,9 @@ impl Kernels {
         context: &Context,
         c: &Config,
         layers: &[LayerRows],
-        Chosen { bucket: tokens, overlap }: Chosen,
+        chosen: Chosen,
     ) -> Result<(), Error> {
-        let rows = fixed_rows(tokens);
+        let (rows, overlap) = (fixed_rows(chosen.bucket), chosen.overlap);
         if let Entry::Vacant(entry) = self.rotate.entry(overlap)
             && c.architecture.head_norms
         {
@@ -115,22 +115,51 @@ impl Kernels {
         if let Entry::Vacant(entry) = self.embed.entry(rows) {
             entry.insert(EmbedKernel::load(context, of_rows(self.resolved_embed, rows))?);
         }
+        for layer in layers {
+            self.prepare_norm(context, norms(self.cores, c, layer, chosen)[0])?;
+            for rows in &layer.qkv {
+                let product = self.cores.product(rows, weights::qkv_epilogue(c), chosen, CAPACITY);
+                self.prepare_product(context, product)?;
+            }
+            self.prepare_rest(context, c, layer, chosen, CAPACITY)?;
+        }
+        Ok(())
+    }
+
+    /// Compiles what a layer needs after attention.
+    pub(super) fn prepare_rest(
+        &mut self,
+        context: &Context,
+        c: &Config,
+        layer: &LayerRows,
+        chosen: Chosen,
+        capacity: u32,
+    ) -> Result<(), Error> {
+        let rows = fixed_rows(chosen.bucket);
         if let Entry::Vacant(entry) = self.add_normed.entry(rows)
             && c.architecture.norms_after
         {
             entry.insert(load(context, AddNormed { overlap: false, batch: rows })?);
         }
-        for layer in layers {
-            for norm in norms(self.cores, c, layer, Chosen { bucket: tokens, overlap }) {
-                if let Entry::Vacant(entry) = self.norms.entry(norm) {
-                    entry.insert(load(context, norm)?);
-                }
-            }
-            for product in products(self.cores, c, layer, Chosen { bucket: tokens, overlap }) {
-                if let Entry::Vacant(entry) = self.products.entry(product) {
-                    entry.insert(product.load(context)?);
-                }
-            }
+        self.prepare_norm(context, norms(self.cores, c, layer, chosen)[1])?;
+        let project = projection(c);
+        let products = [(&layer.o, project), (&layer.gate_up, gated(c, layer)), (&layer.down, project)];
+        for (rows, epilogue) in products {
+            self.prepare_product(context, self.cores.product(rows, epilogue, chosen, capacity))?;
+        }
+        Ok(())
+    }
+
+    fn prepare_norm(&mut self, context: &Context, norm: NormTokens) -> Result<(), Error> {
+        if let Entry::Vacant(entry) = self.norms.entry(norm) {
+            entry.insert(load(context, norm)?);
+        }
+        Ok(())
+    }
+
+    fn prepare_product(&mut self, context: &Context, product: Product) -> Result<(), Error> {
+        if let Entry::Vacant(entry) = self.products.entry(product) {
+            entry.insert(product.load(context)?);
         }
         Ok(())
     }
@@ -195,15 +224,6 @@ pub(super) fn norms(cores: Cores, c: &Config, layer: &LayerRows, chosen: Chosen)
         NormTokens { order: first, second, overlap: overlap(&layer.down) },
         NormTokens { order: order(&layer.gate_up), second: None, overlap: overlap(&layer.o) },
     ]
-}
-
-/// All products of a layer.
-fn products(cores: Cores, c: &Config, layer: &LayerRows, chosen: Chosen) -> Vec<Product> {
-    let of = |rows: &Rows, epilogue| cores.product(rows, epilogue, chosen, CAPACITY);
-    let qkv = layer.qkv.iter().map(|rows| of(rows, weights::qkv_epilogue(c)));
-    let project = projection(c);
-    let rest = [of(&layer.o, project), of(&layer.gate_up, gated(c, layer)), of(&layer.down, project)];
-    qkv.chain(rest).collect()
 }
 
 /// The epilogue of the output and the down projection.

@@ -9,9 +9,9 @@ use warpwright_kernels::matmul::Epilogue;
 
 use super::kernels::{self, AttentionKernel};
 use super::products::{Chosen, ProductKernel};
-use super::step::Chunked;
+use super::step::{Chunked, LAST};
 use super::weights::{self, LayerRows, Rows};
-use super::workspace::CAPACITY;
+use super::workspace::{CAPACITY, LAST_CAPACITY};
 use crate::model::config::Config;
 use crate::weights::info;
 
@@ -42,8 +42,10 @@ pub struct TimedNode {
 pub(crate) enum Attended<'a> {
     /// Each token is of another sequence, and attends so many positions.
     Each(&'a [u32]),
-    /// So many tokens are the beginning of a sequence.
+    /// So many tokens are the beginning of a sequence, and the last one is wanted.
     Beginning(u32),
+    /// The last of so many tokens that are the beginning of a sequence.
+    Last(u32),
 }
 
 impl Attended<'_> {
@@ -51,6 +53,7 @@ impl Attended<'_> {
         match self {
             Attended::Each(attended) => attended.len() as u32,
             Attended::Beginning(tokens) => tokens,
+            Attended::Last(_) => 1,
         }
     }
 
@@ -59,6 +62,7 @@ impl Attended<'_> {
         match self {
             Attended::Each(attended) => attended.iter().map(|&n| info::kv_bytes_of(c, layer, n)).sum(),
             Attended::Beginning(tokens) => info::kv_position_bytes(c) * u64::from(tokens),
+            Attended::Last(tokens) => info::kv_bytes_of(c, layer, tokens),
         }
     }
 
@@ -68,6 +72,7 @@ impl Attended<'_> {
         let positions: u64 = match self {
             Attended::Each(attended) => attended.iter().map(|&n| positions(n)).sum(),
             Attended::Beginning(tokens) => (1..=tokens).map(positions).sum(),
+            Attended::Last(tokens) => positions(tokens),
         };
         4 * u64::from(c.q_len()) * positions
     }
@@ -103,7 +108,7 @@ impl Chunked {
     /// The kernels of a pass that is [prepared](Chunked::prepare), in the order in which [`run`](Chunked::run) launches
     /// them.
     pub(crate) fn list(&self, chosen: Chosen, attended: Attended<'_>) -> Vec<PassNode> {
-        let list = List { chunked: self, chosen, attended };
+        let list = List { chunked: self, chosen, attended, capacity: CAPACITY };
         let embed = self.kernels.embed[&kernels::fixed_rows(chosen.bucket)].name();
         let embed = PassNode { role: "embed", kernel: embed, bytes: 0, operations: 0 };
         let layers = (0..).zip(&self.layers).flat_map(|(index, rows)| list.layer(index, rows));
@@ -115,29 +120,47 @@ struct List<'a> {
     chunked: &'a Chunked,
     chosen: Chosen,
     attended: Attended<'a>,
+    /// Rows that activations have room for.
+    capacity: u32,
 }
 
 impl List<'_> {
     fn layer(&self, index: u32, rows: &LayerRows) -> Vec<PassNode> {
         let (kernels, config) = (&self.chunked.kernels, &self.chunked.config);
-        let norms = kernels::norms(kernels.cores, config, rows, self.chosen);
-        let [first, second] = norms.map(|norm| PassNode::plain("norm", &kernels.norms[&norm]));
         let qkv = rows.qkv.iter().map(|rows| self.product("qkv", rows, weights::qkv_epilogue(config)));
-        let mut nodes = vec![first];
+        let mut nodes = vec![self.norm(0, rows)];
         nodes.extend(qkv);
         nodes
             .extend(kernels.rotate.get(&self.chosen.overlap).map(|kernel| PassNode::plain("rotate", kernel)));
-        nodes.push(self.attention(index));
+        nodes.extend(match self.attended {
+            Attended::Beginning(tokens) if index + 1 == config.layers => {
+                let attended = Attended::Last(tokens);
+                List { chosen: LAST, attended, capacity: LAST_CAPACITY, ..*self }.rest(index, rows)
+            }
+            _ => self.rest(index, rows),
+        });
+        nodes
+    }
+
+    /// A layer from attention on.
+    fn rest(&self, index: u32, rows: &LayerRows) -> Vec<PassNode> {
+        let mut nodes = vec![self.attention(index)];
         nodes.extend(self.projection("o", &rows.o));
-        nodes.push(second);
-        nodes.push(self.product("gate_up", &rows.gate_up, kernels::gated(config, rows)));
+        nodes.push(self.norm(1, rows));
+        nodes.push(self.product("gate_up", &rows.gate_up, kernels::gated(&self.chunked.config, rows)));
         nodes.extend(self.projection("down", &rows.down));
         nodes
     }
 
+    fn norm(&self, which: usize, rows: &LayerRows) -> PassNode {
+        let Chunked { kernels, config, .. } = self.chunked;
+        let norms = kernels::norms(kernels.cores, config, rows, self.chosen);
+        PassNode::plain("norm", &kernels.norms[&norms[which]])
+    }
+
     fn product(&self, role: &'static str, rows: &Rows, epilogue: Epilogue) -> PassNode {
         let kernels = &self.chunked.kernels;
-        let kernel = kernels.cores.product(rows, epilogue, self.chosen, CAPACITY);
+        let kernel = kernels.cores.product(rows, epilogue, self.chosen, self.capacity);
         PassNode::product(role, &kernels.products[&kernel], rows, self.attended.tokens())
     }
 

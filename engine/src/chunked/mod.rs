@@ -5,6 +5,9 @@
 //! norm, gate and up, and the down projection. The activations of products are binary16 with a power of two for each
 //! token, the residual stream is `f32`.
 //!
+//! A prompt's chunk is read at its last token alone, so the last layer stops at keys and values for the others: see
+//! [`step::Wanted`].
+//!
 //! The chunk's length is an argument of its kernels, and how many tokens a block takes depends on it, and on the device:
 //! see [`products`].
 
@@ -12,6 +15,7 @@ pub(crate) mod kernels;
 pub(crate) mod list;
 pub(crate) mod products;
 pub(crate) mod prompt;
+mod span;
 pub(crate) mod step;
 pub(crate) mod weights;
 pub(crate) mod workspace;

@@ -7,7 +7,7 @@ use warpwright_kernels::{cache, state};
 
 use super::list::{Attended, PassNode};
 use super::products::{Chosen, Cores};
-use super::step::{Chunked, Given, PagedCache};
+use super::step::{Chunked, Given, PagedCache, Wanted};
 use super::workspace::Workspace;
 use super::{LEAST, kernels};
 use crate::buffers::Buffers;
@@ -31,7 +31,7 @@ pub(crate) struct PromptChunks {
     split_prompt: Kernel<SplitPrompt>,
     /// Tokens of a chunk, at most.
     longest: u32,
-    /// The work items of attention, which are the same for all layers.
+    /// The work items of attention, which are the same for all layers but the last.
     items: Kernel<ChunkItems>,
     /// Queries of a work item, at most.
     queries: u32,
@@ -85,28 +85,37 @@ impl PromptChunks {
 
     /// The kernels of the first chunk of a prompt, of so many tokens, that has been [recorded](PromptChunks::run).
     pub(crate) fn list(&self, tokens: u32) -> Vec<PassNode> {
-        let first = [PassNode::plain("prompt", &self.split_prompt), PassNode::plain("items", &self.items)];
+        let items = || PassNode::plain("items", &self.items);
+        let first = [PassNode::plain("prompt", &self.split_prompt), items(), items()];
         let pass = self.chunked.list(chosen(tokens), Attended::Beginning(tokens));
         first.into_iter().chain(pass).collect()
     }
 
     /// Takes in the next `tokens` tokens of the prompt, a [whole chunk](PromptChunks::next), and advances the state past
-    /// them.
+    /// them. Of the tokens that are not wanted, the residual stream is that before the last layer.
     pub(crate) fn run(
         &mut self,
         queue: &mut impl Queue,
         weights: &Packed<View<u8>>,
         b: &Buffers,
         tokens: u32,
+        wanted: Wanted,
     ) -> Result<(), Error> {
         let chosen = chosen(tokens);
         self.chunked.prepare(&queue.context().clone(), chosen)?;
-        let (w, items) = (&self.chunked.workspace, tokens.div_ceil(self.queries));
+        if wanted == Wanted::Last {
+            self.chunked.prepare_last(queue.context())?;
+        }
+        let w = &self.chunked.workspace;
+        let items = &w.items(tokens.div_ceil(self.queries));
         let batch_state = &Workspace::rows(&w.state, self.longest, state::LEN as u32);
         let args = SplitPromptArgs::<Host> { prompt: &b.prompt, state: &b.state, batch_state, ctx: b.ctx };
         queue.launch(&self.split_prompt, args)?;
-        let args = ChunkItemsArgs::<Host> { state: &w.state, items: &w.items(items), tokens };
-        queue.launch(&self.items, args)?;
+        queue.launch(&self.items, ChunkItemsArgs::<Host> { state: &w.state, items, tokens })?;
+        if wanted == Wanted::Last {
+            let state = &w.state_of(tokens - 1);
+            queue.launch(&self.items, ChunkItemsArgs::<Host> { state, items: &w.last_item, tokens: 1 })?;
+        }
         let pages = cache::pages(b.ctx);
         let cache = PagedCache {
             k: &b.k_cache,
@@ -117,7 +126,7 @@ impl PromptChunks {
             max_pages: pages,
             freq: &b.freq,
         };
-        self.chunked.run(queue, weights, Given { tokens, chosen, singles: None, items, cache })
+        self.chunked.run(queue, weights, Given { tokens, chosen, wanted, singles: None, items, cache })
     }
 }
 

@@ -4,14 +4,15 @@ use warpwright_driver::{Buffer, Context, Element, Error, Host, Queue, View, f16}
 use warpwright_kernels::batch::{BatchAttention, BatchAttentionArgs};
 use warpwright_kernels::matmul::{AppendArgs, Epilogue, MatmulArgs, NormTokens, NormTokensArgs};
 use warpwright_kernels::pipeline::EmbedTokenArgs;
-use warpwright_kernels::prompt::{PromptAttentionArgs, RotateTokensArgs};
+use warpwright_kernels::prompt::{Item, PromptAttentionArgs, RotateTokensArgs};
 use warpwright_kernels::{AddNormedArgs, state};
 
 use super::kernels::{self, AttentionKernel, Kernels};
 use super::products::{Chosen, Cores, Product};
+use super::span::Span;
 use super::weights;
 use super::weights::{LayerRows, Rows};
-use super::workspace::{self, CAPACITY, Panels, Workspace};
+use super::workspace::{self, LAST_CAPACITY, Panels, Workspace};
 use crate::model::config::Config;
 use crate::model::outline::Outline;
 use crate::pipeline::kernels::EmbedKernel;
@@ -26,17 +27,27 @@ pub(crate) struct Chunked {
     pub(crate) workspace: Workspace,
 }
 
-/// What a pass takes in. The states of its tokens, and the work items of attention, are in the workspace.
+/// What a pass takes in. The states of its tokens are in the workspace.
 #[derive(Clone, Copy)]
 pub(crate) struct Given<'a> {
     /// Tokens, at most [`CHUNK`](super::CHUNK).
     pub(crate) tokens: u32,
     pub(crate) chosen: Chosen,
+    pub(crate) wanted: Wanted,
     /// The first rows, if they are the only ones of their sequences.
     pub(crate) singles: Option<Singles<'a>>,
-    /// Work items of attention, which the other rows are.
-    pub(crate) items: u32,
+    /// `[items, 4]`: the work items of attention, which the other rows are
+    pub(crate) items: &'a View<u32>,
     pub(crate) cache: PagedCache<'a>,
+}
+
+/// The tokens whose residual stream somebody reads after a pass.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wanted {
+    All,
+    /// The last one alone. Of the others, the last layer computes keys and values and nothing else: its attention,
+    /// output projection and feed-forward are a 32nd of the work of a model of 32 layers.
+    Last,
 }
 
 /// Rows that are the only ones of their sequences, and what their attention works with: see [`BatchAttention`].
@@ -103,6 +114,12 @@ impl Chunked {
         self.kernels.prepare(context, &self.config, &self.layers, chosen)
     }
 
+    /// Compiles what the last token of passes needs that want no other.
+    pub(crate) fn prepare_last(&mut self, context: &Context) -> Result<(), Error> {
+        let layer = self.layers.last().expect("models have layers");
+        self.kernels.prepare_rest(context, &self.config, layer, LAST, LAST_CAPACITY)
+    }
+
     /// Runs a pass whose kernels are prepared.
     pub(crate) fn run(
         &self,
@@ -110,36 +127,61 @@ impl Chunked {
         weights: &Packed<View<u8>>,
         given: Given<'_>,
     ) -> Result<(), Error> {
-        Pass { chunked: self, weights, given }.run(queue)
+        Pass { chunked: self, weights, given, span: Span::WHOLE }.run(queue)
     }
 }
 
-/// A pass with all it needs.
+/// How the kernels of a single token are chosen.
+pub(super) const LAST: Chosen = Chosen { bucket: 1, overlap: false };
+
+/// A pass with all it needs, or its last token.
 struct Pass<'a> {
     chunked: &'a Chunked,
     weights: &'a Packed<View<u8>>,
     given: Given<'a>,
+    span: Span,
 }
 
-impl Pass<'_> {
+impl<'a> Pass<'a> {
     fn run(&self, queue: &mut impl Queue) -> Result<(), Error> {
         self.embed(queue)?;
+        let last = self.chunked.layers.len() - 1;
         for (index, (rows, block)) in self.chunked.layers.iter().zip(&self.weights.blocks).enumerate() {
-            let norms = self.norms(rows);
-            self.norm(queue, &block.attn_norm, norms[0])?;
+            self.norm(queue, &block.attn_norm, self.norms(rows)[0])?;
             self.qkv(queue, index, rows, block)?;
-            self.attention(queue, index)?;
-            self.project(queue, &rows.o, &self.chunked.workspace.heads, block.attn_post_norm.as_ref())?;
-            self.norm(queue, &block.ffn_norm, norms[1])?;
-            self.gate_up(queue, rows)?;
-            self.project(queue, &rows.down, &self.chunked.workspace.inner, block.ffn_post_norm.as_ref())?;
+            match self.given.wanted {
+                Wanted::Last if index == last => self.last_token().rest(queue, index, rows, block)?,
+                _ => self.rest(queue, index, rows, block)?,
+            }
         }
         Ok(())
     }
 
-    /// The first rows of a buffer: those of the pass's tokens.
+    /// A layer from attention on.
+    fn rest(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        rows: &LayerRows,
+        block: &PackedBlock<View<u8>>,
+    ) -> Result<(), Error> {
+        self.attention(queue, index)?;
+        self.project(queue, &rows.o, &self.chunked.workspace.heads, block.attn_post_norm.as_ref())?;
+        self.norm(queue, &block.ffn_norm, self.norms(rows)[1])?;
+        self.gate_up(queue, rows)?;
+        self.project(queue, &rows.down, &self.chunked.workspace.inner, block.ffn_post_norm.as_ref())
+    }
+
+    /// The last token as a pass of its own.
+    fn last_token(&self) -> Pass<'a> {
+        let (items, singles) = (&*self.chunked.workspace.last_item, None);
+        let given = Given { tokens: 1, chosen: LAST, items, singles, ..self.given };
+        Pass { given, span: Span::last(self.given.tokens), ..*self }
+    }
+
+    /// The rows of the pass's tokens in a buffer where tokens keep their places.
     fn rows<T: Element>(&self, all: &Buffer<T>, len: u32) -> View<T> {
-        Workspace::rows(all, self.given.tokens, len)
+        self.span.places(all, self.given.tokens, len)
     }
 
     /// Rows of the kernels that have their number compiled in.
@@ -181,12 +223,12 @@ impl Pass<'_> {
         let args = NormTokensArgs::<Host> {
             x: &self.rows(&w.x, c.hidden),
             gamma: &gamma.cast()?,
-            y: &w.normed.values,
+            y: &self.span.activations(&w.normed.values, c.hidden),
             y2: second,
-            y_scale: &self.rows(&w.normed.scale, 1),
-            squares: &self.rows(&w.squares, 1),
+            y_scale: &Workspace::rows(&w.normed.scale, self.given.tokens, 1),
+            squares: &Workspace::rows(&w.squares, self.given.tokens, 1),
             n: c.hidden,
-            capacity: CAPACITY,
+            capacity: self.span.capacity,
             epsilon: c.epsilon,
         };
         queue.launch(&self.chunked.kernels.norms[&norm], args)
@@ -206,9 +248,10 @@ impl Pass<'_> {
         let bias = floats(&block.bias, &w.nothing.floats)?;
         for rows in &rows.qkv {
             let second = w.normed2.as_ref().filter(|_| kernels::order(rows) != first);
-            let operand = Operand { values: second.unwrap_or(&w.normed.values), scale: &w.normed.scale };
-            let matmul = kernels.cores.product(rows, epilogue, self.given.chosen, CAPACITY);
-            let args = self.args(&matmul, rows, operand);
+            let values = second.unwrap_or(&w.normed.values);
+            let operand = self.operand(values, &w.normed.scale, rows.n);
+            let matmul = self.chosen(rows, epilogue);
+            let args = self.args(&matmul, rows, &operand);
             let args = match &w.raw {
                 Some(raw) => MatmulArgs::<Host> { y: raw, y_rows, ..args },
                 None => MatmulArgs::<Host> { y_rows, append: self.append(index, &bias), ..args },
@@ -245,15 +288,16 @@ impl Pass<'_> {
     fn gate_up(&self, queue: &mut impl Queue, rows: &LayerRows) -> Result<(), Error> {
         let (w, c) = (&self.chunked.workspace, &self.chunked.config);
         let epilogue = kernels::gated(c, rows);
-        let matmul = self.chunked.kernels.cores.product(&rows.gate_up, epilogue, self.given.chosen, CAPACITY);
+        let matmul = self.chosen(&rows.gate_up, epilogue);
+        let operand = self.operand(&w.normed.values, &w.normed.scale, c.hidden);
         let args = MatmulArgs::<Host> {
-            squares: &w.squares,
-            gated: &w.inner.values,
-            gated_scale: &w.inner.scale,
+            squares: &self.span.activations(&w.squares, 1),
+            gated: &self.span.activations(&w.inner.values, c.feed_forward),
+            gated_scale: &self.span.activations(&w.inner.scale, 1),
             bound: rows.bound,
             y: &w.nothing.floats,
             y_rows: c.feed_forward,
-            ..self.args(&matmul, &rows.gate_up, Operand::of(&w.normed))
+            ..self.args(&matmul, &rows.gate_up, &operand)
         };
         self.chunked.kernels.products[&matmul].launch(queue, args)
     }
@@ -267,8 +311,20 @@ impl Pass<'_> {
         gamma: Option<&View<u8>>,
     ) -> Result<(), Error> {
         let (w, c) = (&self.chunked.workspace, &self.chunked.config);
-        let to = Stored { y: w.projected.as_ref().unwrap_or(&w.x), rows: c.hidden };
-        self.product(queue, rows, kernels::projection(c), Operand::of(x), to)?;
+        let to = match &w.projected {
+            Some(projected) => self.span.activations(projected, c.hidden),
+            None => self.span.places_and_room(&w.x, c.hidden),
+        };
+        let operand = self.operand(&x.values, &x.scale, rows.n);
+        let matmul = self.chosen(rows, kernels::projection(c));
+        let args = MatmulArgs::<Host> { y: &to, y_rows: c.hidden, ..self.args(&matmul, rows, &operand) };
+        self.chunked.kernels.products[&matmul].launch(queue, args)?;
+        self.add_normed(queue, gamma)
+    }
+
+    /// Adds the norm of a projection to the residual stream, for models with norms after.
+    fn add_normed(&self, queue: &mut impl Queue, gamma: Option<&View<u8>>) -> Result<(), Error> {
+        let (w, c) = (&self.chunked.workspace, &self.chunked.config);
         let rows = self.fixed_rows();
         let (Some(kernel), Some(projected), Some(gamma)) =
             (self.chunked.kernels.add_normed.get(&rows), &w.projected, gamma)
@@ -278,7 +334,7 @@ impl Pass<'_> {
         let args = AddNormedArgs::<Host> {
             x: &Workspace::rows(projected, rows, c.hidden),
             gamma: &gamma.cast()?,
-            y: &Workspace::rows(&w.x, rows, c.hidden),
+            y: &self.span.places(&w.x, rows, c.hidden),
             n: c.hidden,
             epsilon: c.epsilon,
             blocks: rows,
@@ -286,51 +342,32 @@ impl Pass<'_> {
         };
         queue.launch(kernel, args)
     }
-
-    fn product(
-        &self,
-        queue: &mut impl Queue,
-        rows: &Rows,
-        epilogue: Epilogue,
-        x: Operand<'_>,
-        to: Stored<'_>,
-    ) -> Result<(), Error> {
-        let matmul = self.chunked.kernels.cores.product(rows, epilogue, self.given.chosen, CAPACITY);
-        let args = MatmulArgs::<Host> { y: to.y, y_rows: to.rows, ..self.args(&matmul, rows, x) };
-        self.chunked.kernels.products[&matmul].launch(queue, args)
-    }
 }
 
 /// The left operand of a product.
-#[derive(Clone, Copy)]
-struct Operand<'a> {
-    values: &'a Buffer<f16>,
-    scale: &'a Buffer<f32>,
-}
-
-impl<'a> Operand<'a> {
-    fn of(panels: &'a Panels) -> Operand<'a> {
-        Operand { values: &panels.values, scale: &panels.scale }
-    }
-}
-
-/// Where a product's sums go.
-#[derive(Clone, Copy)]
-struct Stored<'a> {
-    y: &'a Buffer<f32>,
-    /// Of a token.
-    rows: u32,
+struct Operand {
+    values: View<f16>,
+    scale: View<f32>,
 }
 
 impl Pass<'_> {
+    fn operand(&self, values: &Buffer<f16>, scale: &Buffer<f32>, n: u32) -> Operand {
+        Operand { values: self.span.activations(values, n), scale: self.span.activations(scale, 1) }
+    }
+
+    /// The kernel of a product.
+    fn chosen(&self, rows: &Rows, epilogue: Epilogue) -> Product {
+        self.chunked.kernels.cores.product(rows, epilogue, self.given.chosen, self.span.capacity)
+    }
+
     /// What the arguments of all products have.
-    fn args<'s>(&'s self, matmul: &Product, rows: &'s Rows, x: Operand<'s>) -> MatmulArgs<Host<'s>> {
+    fn args<'s>(&'s self, matmul: &Product, rows: &'s Rows, x: &'s Operand) -> MatmulArgs<Host<'s>> {
         let w = &self.chunked.workspace;
         MatmulArgs::<Host> {
             w: &rows.tiles,
             unit: &rows.unit,
-            x: x.values,
-            x_scale: x.scale,
+            x: &x.values,
+            x_scale: &x.scale,
             squares: &w.nothing.floats,
             y: &w.nothing.floats,
             gated: &w.nothing.halves,
@@ -341,7 +378,7 @@ impl Pass<'_> {
             y_rows: 0,
             y_first: rows.first,
             tokens_given: self.given.tokens,
-            capacity: CAPACITY,
+            capacity: self.span.capacity,
             blocks: self.chunked.kernels.cores.blocks(matmul),
             partials: &w.scratch.partials,
             tickets: &w.scratch.tickets,
@@ -375,7 +412,7 @@ impl Pass<'_> {
             sequences: cache.sequences,
             max_pages: cache.max_pages,
             tokens: self.given.tokens,
-            capacity: CAPACITY,
+            capacity: self.span.capacity,
             epsilon: c.epsilon,
             scale: c.score_scale(),
         };
@@ -386,7 +423,7 @@ impl Pass<'_> {
         if let Some(singles) = self.given.singles.filter(|singles| singles.rows > 0) {
             self.attend_singles(queue, index, singles)?;
         }
-        if self.given.items > 0 {
+        if !self.given.items.is_empty() {
             self.attend_items(queue, index)?;
         }
         Ok(())
@@ -415,7 +452,7 @@ impl Pass<'_> {
             sequences: cache.sequences,
             max_pages: cache.max_pages,
             rows: singles.rows,
-            capacity: CAPACITY,
+            capacity: self.span.capacity,
             splits: singles.splits,
             units: singles.units,
         };
@@ -426,20 +463,20 @@ impl Pass<'_> {
     fn attend_items(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
         let (cache, w, c) = (self.given.cache, &self.chunked.workspace, &self.chunked.config);
         let args = PromptAttentionArgs::<Host> {
-            q: &w.q,
+            q: &self.span.places_and_room(&w.q, c.q_len()),
             k_cache: &cache.k[index],
             v_cache: &cache.v[index],
             pages: cache.table,
-            items: &w.items(self.given.items),
-            y: &w.heads.values,
-            y_scale: &w.heads.scale,
+            items: self.given.items,
+            y: &self.span.activations(&w.heads.values, c.q_len()),
+            y_scale: &self.span.activations(&w.heads.scale, 1),
             heads: c.heads,
             kv_heads: c.kv_heads,
             cache_pages: cache.pages,
             sequences: cache.sequences,
             max_pages: cache.max_pages,
-            item_count: self.given.items,
-            capacity: CAPACITY,
+            item_count: self.given.items.len() as u32 / Item::LEN as u32,
+            capacity: self.span.capacity,
         };
         match &self.chunked.kernels.attention[index] {
             AttentionKernel::Wgmma(kernel) => queue.launch(kernel, args),

@@ -11,6 +11,9 @@ use crate::model::config::Config;
 
 /// Tokens that buffers have room for: a multiple of every width of a product, and at least [`CHUNK`].
 pub(crate) const CAPACITY: u32 = 2304;
+/// The same for a single token: products of few tokens fit, and a row has so many after it.
+pub(super) const LAST_CAPACITY: u32 = 64;
+const _: () = assert!(CHUNK - 1 + LAST_CAPACITY <= CAPACITY);
 
 /// Activations of a product: see `warpwright_kernels::matmul::activations`.
 pub(crate) struct Panels {
@@ -34,6 +37,8 @@ pub(crate) struct Workspace {
     pub(crate) state: Buffer<u32>,
     /// `[chunk, 4]`: the work items of attention
     pub(super) items: Buffer<u32>,
+    /// `[1, 4]`: that of a chunk's last token
+    pub(super) last_item: Buffer<u32>,
     /// `[capacity, hidden]`: the residual stream
     pub(crate) x: Buffer<f32>,
     /// `[chunk, ropes, head_dim / 2, 2]`: cosine and sine at each position
@@ -117,6 +122,7 @@ impl Workspace {
         Ok(Workspace {
             state: Buffer::zeroed(context, CHUNK as usize * state::LEN)?.labelled("chunk.state"),
             items: Buffer::zeroed(context, CHUNK as usize * Item::LEN)?.labelled("chunk.items"),
+            last_item: Buffer::zeroed(context, Item::LEN)?.labelled("chunk.last_item"),
             x: floats("chunk.x", CAPACITY, c.hidden)?,
             angles: floats("chunk.angles", CHUNK, c.ropes().len() as u32 * c.head_dim)?,
             normed: Panels::new(context, "chunk.normed", CAPACITY, c.hidden)?,
@@ -133,6 +139,12 @@ impl Workspace {
             },
             nothing: Nothing::new(context)?,
         })
+    }
+
+    /// The state of a token.
+    pub(super) fn state_of(&self, token: u32) -> View<u32> {
+        let first = token as usize * state::LEN;
+        self.state.view_range(first..first + state::LEN)
     }
 
     /// So many work items.

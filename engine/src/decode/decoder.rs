@@ -20,6 +20,7 @@ use crate::Model;
 use crate::buffers::Buffers;
 use crate::chunked::list::PassNode;
 use crate::chunked::prompt::PromptChunks;
+use crate::chunked::step::Wanted;
 use crate::decode::in_flight::InFlight;
 use crate::decode::memory;
 use crate::decode::options::{Launch, Options};
@@ -433,12 +434,12 @@ impl Machine {
 
     /// Prefills a chunk, from the state's position on, of a prompt of which `left` tokens are left; gives how many tokens
     /// it has, 0 if there are no kernels for it.
-    pub(crate) fn chunk(&mut self, queue: &mut impl Queue, left: u32) -> Result<u32, Error> {
+    pub(crate) fn chunk(&mut self, queue: &mut impl Queue, left: u32, wanted: Wanted) -> Result<u32, Error> {
         let Pass::Pipeline { weights, chunked: Some(chunked), .. } = &mut self.pass else {
             return Ok(0);
         };
         let Some(tokens) = chunked.next(left) else { return Ok(0) };
-        chunked.run(queue, weights, &self.buffers, tokens)?;
+        chunked.run(queue, weights, &self.buffers, tokens, wanted)?;
         Ok(tokens)
     }
 

@@ -8,6 +8,7 @@
 use std::ops::ControlFlow;
 
 use crate::Error;
+use crate::chunked::step::Wanted;
 use crate::decode::decoder::Decoder;
 use crate::decode::sequence::{Last, Sequence};
 use crate::step::StepKind;
@@ -162,7 +163,7 @@ impl Decoder {
             *position += 1;
         }
         if chunked {
-            let tokens = self.machine.chunk(&mut &self.stream, end - *position)?;
+            let tokens = self.machine.chunk(&mut &self.stream, end - *position, Wanted::Last)?;
             *position += tokens;
             return Ok(Some(tokens));
         }

@@ -10,6 +10,7 @@ use std::ops::Range;
 use warpwright_driver::View;
 
 use crate::Error;
+use crate::chunked::step::Wanted;
 use crate::decode::decoder::Decoder;
 use crate::decode::finite::check_logits;
 use crate::step::StepKind;
@@ -75,7 +76,8 @@ impl Rows {
         if self.kind == RowKind::Logits && decoder.prefill_batch() == 1 {
             return Ok(false);
         }
-        let tokens = decoder.machine.chunk(&mut &decoder.stream, self.wanted.end - self.position)?;
+        let tokens =
+            decoder.machine.chunk(&mut &decoder.stream, self.wanted.end - self.position, Wanted::All)?;
         self.chunk = self.position..self.position + tokens;
         self.position = self.chunk.end;
         Ok(tokens > 0)

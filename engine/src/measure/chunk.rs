@@ -6,6 +6,7 @@ use warpwright_kernels::state;
 use crate::Decoder;
 use crate::Error;
 use crate::chunked::list::{TimedNode, timed};
+use crate::chunked::step::Wanted;
 
 impl Decoder {
     /// The kernels of the first chunk of a prompt of `tokens` tokens, one after the other, each with its time.
@@ -17,7 +18,7 @@ impl Decoder {
         // A chunk begins at the state's position, which stays 0 with a prompt of no tokens.
         self.stream.write(&self.machine.buffers.state, &[0; state::LEN])?;
         let mut recorder = Recorder::new(self.stream.context())?;
-        let taken = self.machine.chunk(&mut recorder, tokens)?;
+        let taken = self.machine.chunk(&mut recorder, tokens, Wanted::Last)?;
         if taken == 0 {
             return Err(Error::NoChunk { tokens, path: self.path().clone() });
         }

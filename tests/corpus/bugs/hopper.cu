@@ -140,7 +140,7 @@ KERNEL(refilled_while_read) {
         if (threadIdx.x == 0) expect(&bar, sizeof s), fetch(s, x, sizeof s, &bar);  //!
         wait(&bar, t & 1);
         sum += s[63 - threadIdx.x] * t;  //!
-        BUG(, __syncthreads());
+        BUG(, ptx::fence_proxy_async(ptx::space_shared); __syncthreads());
     }
     y[threadIdx.x] = sum;
 }
