@@ -72,7 +72,7 @@
 //! - Managed memory has one copy, so that advice and prefetches are kept and change nothing.
 //! - The event of a launch's completion or trigger is recorded when the launch has ended.
 //! - Nodes in different bodies of conditional nodes, or inside and outside of a body, are not compared for missing
-//!   edges, and neither are cooperative launches. Work of different streams is compared for a report only.
+//!   edges. Work of different streams is compared for a report only.
 //! - A per-thread default stream is one by its handle only: `cuGetProcAddress` gives no `_ptsz` twins.
 //! - Limits, cache preferences and attributes of streams are kept and change nothing.
 

@@ -34,7 +34,10 @@ fn main() -> Result<(), Failure> {
 /// What came of the job: runs, or why the kernel does not load.
 fn of_kernel(job: &Value, module: &Module) -> Result<Value, Failure> {
     match module.kernel(string(&job["kernel"])?) {
-        Ok(kernel) => Ok(json!({ "runs": runs(job, module, kernel)? })),
+        Ok(kernel) => {
+            let (runs, unwritten) = runs(job, module, kernel)?;
+            Ok(json!({ "runs": runs, "unwritten": unwritten }))
+        }
         Err(KernelError::Refused { errors, .. }) => Ok(refusal(&errors)),
         Err(error) => Err(error.into()),
     }
@@ -45,27 +48,29 @@ fn refusal(errors: &ParseErrors) -> Value {
     json!({ "load": messages })
 }
 
-/// What each schedule gives: a fault, or null.
-fn runs(job: &Value, module: &Module, kernel: &Kernel) -> Result<Vec<Value>, Failure> {
-    let (mut answers, mut first) = (Vec::new(), None);
+/// What each schedule gives: a fault, or null; and whether one left bytes of an output that nobody has written.
+fn runs(job: &Value, module: &Module, kernel: &Kernel) -> Result<(Vec<Value>, bool), Failure> {
+    let mut unwritten = false;
+    let (mut answers, mut first) = (Vec::new(), None::<Vec<u8>>);
     for (i, schedule) in list(&job["schedules"]).iter().enumerate() {
-        let (outputs, fault) = launch(job, module, kernel, schedule)?;
+        let (outputs, whole, fault) = launch(job, module, kernel, schedule)?;
         if first.as_ref() != Some(&outputs) {
             fs::write(format!("{}.{i}", string(&job["out"])?), &outputs)?;
         }
+        unwritten |= !whole;
         answers.push(fault.map_or(Value::Null, |fault| finding(&fault)));
         first.get_or_insert(outputs);
     }
-    Ok(answers)
+    Ok((answers, unwritten))
 }
 
-/// Launches under one schedule; gives the bytes of the outputs, and the fault if there is one.
+/// Launches under one schedule; gives the bytes of the outputs, whether all are written, and the fault if there is one.
 fn launch(
     job: &Value,
     module: &Module,
     kernel: &Kernel,
     schedule: &Value,
-) -> Result<(Vec<u8>, Option<Box<Fault>>), Failure> {
+) -> Result<(Vec<u8>, bool, Option<Box<Fault>>), Failure> {
     let memory = Memory::new(MEMORY);
     let buffers = list(&job["buffers"]).iter().map(|b| buffer(&memory, b)).collect::<Result<Vec<_>, _>>()?;
     for symbol in list(&job["symbols"]) {
@@ -90,14 +95,15 @@ fn launch(
     };
     let trace = if schedule["trace"] == true { Trace::On } else { Trace::Off };
     let fault = run_at(&memory, &launch, &parsed(schedule, number(&job["fuel"])?)?, trace, &site).err();
-    let mut outputs = Vec::new();
+    let (mut outputs, mut whole) = (Vec::new(), true);
     for index in list(&job["outputs"]) {
         let (address, bytes) = buffers[number(index)? as usize];
         let start = outputs.len();
         outputs.resize(start + bytes, 0);
+        whole &= memory.uninitialised(address, bytes as u64)?.is_none();
         memory.read(address, &mut outputs[start..])?;
     }
-    Ok((outputs, fault))
+    Ok((outputs, whole, fault))
 }
 
 /// The address and the bytes of a buffer, filled if it has data.

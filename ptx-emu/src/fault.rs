@@ -34,6 +34,10 @@ pub enum Class {
     GlobalRace,
     /// Lanes of one store write different values to the same address.
     LanesStoreDifferent,
+    /// A race that gives the same result in whatever order it happens: threads that store the same value; a plain load
+    /// that a loop of compare-and-swap begins with; a counter that the block resets whose atomic was the last. A note,
+    /// unless a launch is [strict](crate::Watch::strict).
+    ToleratedRace,
     /// Data loaded with `.nc` was written during the same launch; found in traced launches.
     ReadOnlyWritten,
     /// An mbarrier used against its rules: before it is initialised, with more arrivals than its count, with a
@@ -55,7 +59,8 @@ pub enum Class {
     Descriptor,
     /// Shared memory of another block of the cluster that is used when that block may have ended.
     ClusterExit,
-    /// All warps wait, at least one of them on an mbarrier, and nothing can complete it.
+    /// Nobody can go on: all warps wait, at least one of them on an mbarrier that nothing can complete, or poll for what
+    /// nobody writes.
     Deadlock,
     /// `trap` was executed.
     Trap,

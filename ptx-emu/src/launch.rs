@@ -53,7 +53,8 @@ impl Default for Schedule {
 pub enum Trace {
     /// No record; blocks run in parallel.
     Off,
-    /// Every byte read and written is recorded, and races on global memory are found. One thread.
+    /// Every byte read and written is recorded, and races on global memory are found. One thread; where the order is
+    /// shuffled, blocks are interleaved.
     On,
 }
 
@@ -85,7 +86,7 @@ pub struct LaunchSite<'a> {
     pub device: u32,
     /// Other devices whose memory it may touch.
     pub peers: &'a [u32],
-    /// Whether its blocks may wait for each other: each cluster of them runs on a thread of its own.
+    /// Whether its blocks may wait for each other, however many there are.
     pub cooperative: bool,
     /// Blocks of a cluster, where the launch says so; else what the kernel says.
     pub cluster: Option<[u32; 3]>,
@@ -123,7 +124,7 @@ pub fn run(
     run_at(memory, launch, schedule, trace, &LaunchSite::default())
 }
 
-/// Runs a launch to its end on some device. A cooperative launch is never traced.
+/// Runs a launch to its end on some device.
 ///
 /// # Errors
 /// As [`run`].

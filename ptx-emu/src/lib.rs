@@ -77,12 +77,24 @@
 //!   or too late.
 //!
 //! Races and phases are judged by what orders the threads, not by the order in which they happened to run. A
-//! [traced](Trace::On) launch also finds races on global memory and writes to `.nc` data. It records what it accessed,
-//! so that two launches that nothing orders can be [compared](Accesses::conflict).
+//! [traced](Trace::On) launch also finds races on global memory and writes to `.nc` data, lets other blocks see strong
+//! stores late until a fence or a release makes them arrive, keeps the last read of every warp, and interleaves blocks
+//! where the order is shuffled. It records what it accessed, so that two launches that nothing orders can be
+//! [compared](Accesses::conflict).
+//!
+//! Races that give the same result in any order are [tolerated](Class::ToleratedRace): equal values that threads store at
+//! one address, the plain load that a loop of compare-and-swap begins with, and the reset of a counter by the block whose
+//! atomic was the last. They are notes of the launch ([`Watched::notes`]), and faults if it is [strict](Watch::strict).
+//!
+//! Blocks, warps and lanes that wait for each other take turns, with or without `nanosleep`. When nobody can go on, because
+//! all wait at barriers or poll for what nobody writes, the launch ends with a [deadlock](Class::Deadlock) that names who
+//! waits where.
 //!
 //! # How the machine is modelled
 //!
-//! - Lanes that diverge reconverge at the immediate post-dominator. Nobody waits for lanes that exit early.
+//! - Lanes that diverge reconverge at the immediate post-dominator. Nobody waits for lanes that exit early. When the
+//!   running lanes poll, the lanes of their warp that wait for them run on alone, until they meet at a `.sync` or
+//!   `.aligned` instruction.
 //! - Arithmetic on singles and doubles is IEEE arithmetic, correctly rounded in every rounding mode. NaN results of singles
 //!   are `0x7fffffff`; of doubles and of `.f32x2` which NaN it is follows no rule. `.approx` functions are computed in double precision and rounded once. This is more precise than any
 //!   device, so tests rely on the documented bounds. `.full` and `.approx` divisions are correctly rounded too, and the
@@ -135,9 +147,11 @@
 //! - What a kernel sets by `cudaGraphSetConditional` is in its [`Stats`].
 //! - `griddepcontrol` does not affect the launch itself. A traced launch records it: see *Programmatic edges*.
 //! - Caches, cache hints and policies, and `prefetch` have no effect.
-//! - `nanosleep` ends the warp's turn. When all runnable warps of a block sleep, as in a loop that polls what another
-//!   block will write, the thread starts another block and returns to this one when that block has ended. At most 256
-//!   blocks of a thread sleep at a time; then the last of them only polls.
+//! - `nanosleep` ends the warp's turn. A warp polls when in 10,000 instructions it does nothing that others can see. When
+//!   all runnable warps of a block sleep or poll, the thread runs other blocks in turn, and starts new ones as long as at
+//!   most 1024 wait, or any number in a [cooperative](LaunchSite::cooperative) launch.
+//! - A launch on one thread ends as a deadlock when every block that has begun waits or polls in a state that it was in
+//!   before, or when for 4096 turns of each nobody has done anything but ask.
 //!
 //! # Programmatic edges
 //!
@@ -152,12 +166,15 @@
 //!
 //! # What is not caught
 //!
-//! - Stores are visible at once and in order. A missing fence, or one whose scope is too small, shows as a race between
-//!   warps (shared memory) or between blocks (when traced), never as a stale value.
+//! - Plain stores are visible at once and in order: a missing fence, or one whose scope is too small, shows as a race
+//!   between warps (shared memory) or between blocks (when traced). Strong stores to global memory may be late for other
+//!   blocks when traced; within a block, and to shared memory, they are visible at once, so that lanes that exchange
+//!   values by `volatile` accesses without `bar.warp.sync` are not found.
+//! - Loads are never early: a strong load behind a flag that was read without an acquire is not found.
 //! - A fence or release counts for the whole warp of the lane that executes it. Where lanes fence individually, a race
 //!   may be missed.
-//! - Lanes of one warp run in lockstep until they branch. Code whose lanes must advance independently, such as one lane
-//!   that spins on another of its warp, runs out of fuel.
+//! - Lanes of one warp run in lockstep until they branch. A lane in a function that spins on a lane of its caller waits
+//!   for ever.
 //! - An arrival at an mbarrier counts for its whole warp, so a missing `bar.warp.sync` before one lane arrives for all
 //!   does not show. A thread may suspend in `try_wait` for ever where a device would give up and return false.
 //! - Proxies: bulk copies and ordinary accesses of the same global memory. Of threads that nothing orders and that load
@@ -170,10 +187,9 @@
 //!   masked and stored back reads zeros, and one whose value is only stored elsewhere passes on bytes without a value, but
 //!   gives those of a word of which some are written.
 //! - Races on global memory in launches that are not traced.
-//! - Each thread runs its blocks to the end one after another, except for blocks that sleep. A grid whose blocks wait
-//!   for each other without `nanosleep`, or two blocks that wait for each other twice, run out of fuel, unless the
-//!   launch is [cooperative](LaunchSite::cooperative): then every block has a thread. Any number of blocks may be resident,
-//!   where a device has a limit.
+//! - Each thread runs its blocks to the end one after another, except for blocks that wait or poll, and for traced launches
+//!   whose order is shuffled: these run four at a time. Up to 1024 blocks of a thread may wait at a time, where a device
+//!   has a limit of its own. A deadlock of a launch on several threads runs out of fuel or time.
 //! - Other blocks that use atomics on a 64-bit word may see a plain access to it half done.
 //! - Not implemented, and refused by name: functions that the text declares and does not define (but `vprintf`, `malloc`,
 //!   `free`, `__assertfail` and `cudaGraphSetConditional`), `wgmma` in functions, reserved shared memory, `mma.m8n8k4` of

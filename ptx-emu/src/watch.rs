@@ -11,6 +11,8 @@ use crate::observe::{Followed, Profile, Step};
 pub struct Watch {
     /// Which faults are wanted.
     pub faults: Faults,
+    /// Whether races that are [tolerated](crate::Class::ToleratedRace) are faults.
+    pub strict: bool,
     /// When a launch that has not ended is stopped, with a fault of the class
     /// [`OutOfFuel`](crate::Class::OutOfFuel). Each block looks at the clock every few turns of its warps, so a launch
     /// ends within milliseconds of it.
@@ -29,7 +31,7 @@ pub enum Faults {
     First,
     /// One of each block (of each cluster of blocks): a fault ends its block, and the others go on.
     ///
-    /// The launch ends all the same if its blocks have threads of their own, which may wait for each other; if it has
+    /// The launch ends all the same if it is cooperative, as its blocks may wait for each other; if it has
     /// used up its time or its fuel; and after some hundred different faults. Bytes that nobody has written may be
     /// those of a block that has ended early: such a fault counts only as long as there is no other.
     EachBlock,
@@ -42,6 +44,8 @@ pub struct Watched {
     pub stats: Stats,
     /// The faults, each pair of instructions once, in the order of the blocks' turns.
     pub found: Vec<Found>,
+    /// Races that are tolerated, each pair of instructions once.
+    pub notes: Vec<Fault>,
     /// What was counted, if it was.
     pub profile: Option<Profile>,
     /// The instructions of the followed thread.

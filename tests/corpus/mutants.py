@@ -111,10 +111,21 @@ def job_of(mutant, text, kind):
 def judged(mutant):
     """What came of a mutant: (kind, detail)."""
     job = job_of(mutant, mutant.text, "judged")
-    kind, detail = verdict(job, job.run(TRACED, LIMIT))
+    answer = job.run(TRACED, LIMIT)
+    kind, detail = verdict(job, answer)
+    if kind in ("differs", "missed") and answer.get("unwritten") and not unwritten(mutant):
+        kind, detail = "note", "bytes of an output that nobody has written"
     if kind != "missed":
         shutil.rmtree(job.folder)
     return kind, detail
+
+
+def unwritten(mutant):
+    """Whether the kernel as it was leaves bytes of an output unwritten."""
+    job = job_of(mutant, "\n".join(mutant.kernel_lines()), "unwritten")
+    answer = job.run(TRACED[:1], LIMIT)
+    shutil.rmtree(job.folder)
+    return answer.get("unwritten", True)
 
 
 def verdict(job, answer):
@@ -150,12 +161,14 @@ instruction of every kernel that the emulator runs without a finding. {count} of
 operator in turn, within it from each kernel in turn, by a hash with the seed `{seed}`, and only at places that some
 thread of the launch reaches. Each ran under {schedules} schedules, traced.
 
-*Finding*: the emulator reported a mistake, under one schedule at least. *Differs*: it reported none, but a result is not
-NumPy's. *Refused*: it did not load the text. *Stopped*: it took more than {limit} seconds. *Missed*: none of these. The
-last column counts findings among the mutants that are not refused and not listed as equivalent below.
+*Finding*: the emulator reported a mistake, under one schedule at least. *Note*: it reported none, but that bytes of an
+output were never written. *Differs*: neither, but a result is not NumPy's. *Refused*: it did not load the text. *Stopped*:
+it took more than {limit} seconds. *Missed*: none of these. The last two columns are of the mutants that are not refused and
+not listed as equivalent below. *Found* counts findings alone: what is found without knowing what the kernel should compute.
+*With results* counts notes and wrong results too, as `--expect` reports them.
 
-| operator | what it does | sites | drawn | finding | differs | refused | stopped | missed | equivalent | found |
-|---|---|---|---|---|---|---|---|---|---|---|
+| operator | what it does | sites | drawn | finding | note | differs | refused | stopped | missed | equivalent | found | with results |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|
 """
 MISSES = """
 ## Missed
@@ -166,7 +179,7 @@ A mutant is equivalent if no launch, or not this one, can tell it from the kerne
 |---|---|---|---|---|
 """
 DIFFERS = """
-## Without a finding, but with a wrong result
+## Without a finding, but with a note or a wrong result
 
 | mutant | source | PTX | became | what differs |
 |---|---|---|---|---|
@@ -182,7 +195,7 @@ def table(mutants, taken):
     rows.append(counts(None, "", mutants, taken))
     listed = lambda kind: [(m, detail) for m, (k, detail) in taken if k == kind]
     missed = [line(m, EQUIVALENT.get(m.key, "")) for m, _ in listed("missed")]
-    differs = [line(m, detail) for m, detail in listed("differs")]
+    differs = [line(m, detail) for kind in ("note", "differs") for m, detail in listed(kind)]
     return head + "".join(rows) + MISSES + "".join(sorted(missed)) + DIFFERS + "".join(sorted(differs))
 
 
@@ -196,10 +209,11 @@ def counts(name, doc, mutants, taken):
     number = Counter(kind for _, kind in mine)
     equivalent = sum(kind == "missed" and m.key in EQUIVALENT for m, kind in mine)
     real = len(mine) - number["refused"] - equivalent
-    found = f"{100 * number['finding'] / real:.0f} %" if real else ""
+    share = lambda count: f"{100 * count / real:.0f} %" if real else ""
+    found = share(number["finding"]), share(number["finding"] + number["note"] + number["differs"])
     sites = sum(name in (None, m.operator) for m in mutants)
-    kinds = [number[k] for k in ("finding", "differs", "refused", "stopped", "missed")]
-    return "| " + " | ".join(map(str, [name or "**all**", doc, sites, len(mine), *kinds, equivalent, found])) + " |\n"
+    kinds = [number[k] for k in ("finding", "note", "differs", "refused", "stopped", "missed")]
+    return "| " + " | ".join(map(str, [name or "**all**", doc, sites, len(mine), *kinds, equivalent, *found])) + " |\n"
 
 
 def line(mutant, last):
@@ -222,7 +236,7 @@ def main():
     for mutant, (kind, detail) in taken:
         print(f"{kind:8} {mutant.key:50} {place(mutant):18} {mutant.old[:60]:60} {detail[:80]}")
     page = table(mutants, taken)
-    print("".join(l + "\n" for l in page.splitlines() if l.startswith("| ") and l.count("|") == 12))
+    print("".join(l + "\n" for l in page.splitlines() if l.startswith("| ") and l.count("|") == 14))
     if args.table:
         (corpus.HERE / "MUTANTS.md").write_text(page)
 

@@ -204,11 +204,6 @@ fn what_cannot_be_used_is_named() {
         ),
         (
             "clean",
-            &["-k", "saxpy", "--race", "--cooperative"],
-            "error: the argument '--race' cannot be used with",
-        ),
-        (
-            "clean",
             &["-k", "saxpy", "--timeout", "0"],
             "error: invalid value '0' for '--timeout <SECONDS>': a number of",
         ),

@@ -90,6 +90,8 @@ pub struct Check<'a> {
     pub trace: Trace,
     /// Which faults of a launch are wanted. With [`Faults::First`] the check ends with the first schedule that shows one.
     pub faults: Faults,
+    /// Whether races that give the same result in any order are findings and not notes.
+    pub strict: bool,
     /// The time that each launch may take.
     pub limit: Duration,
     /// Warp instructions that one block may execute.
@@ -205,6 +207,7 @@ impl<'a> Check<'a> {
             seeds: 0..4,
             trace: Trace::Off,
             faults: Faults::First,
+            strict: false,
             limit: Duration::from_secs(60),
             fuel: Schedule::default().fuel,
             threads: 1,
@@ -297,7 +300,8 @@ impl<'a> Check<'a> {
         let deadline = Instant::now().checked_add(self.limit);
         let first = seed == self.seeds.start;
         let followed = self.followed.filter(|_| first);
-        let watch = Watch { faults: self.faults, deadline, profile: self.profile && first, followed };
+        let (faults, strict) = (self.faults, self.strict);
+        let watch = Watch { faults, strict, deadline, profile: self.profile && first, followed };
         let watched = run_watched(&memory, &launch, &schedule, self.trace, &site, &watch);
         if let Some(found) = watched.found.iter().find(|found| found.fault.class == Class::BadLaunch) {
             return Err(CheckError::Launch(found.fault.what.clone()));

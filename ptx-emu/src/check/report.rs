@@ -6,6 +6,7 @@ use super::argument::{Buffer, Role};
 use super::element::Element;
 use super::finding::{Finding, Place, Problem};
 use super::{Check, Run};
+use crate::fault::Fault;
 use crate::launch::Stats;
 use crate::observe::{Profile, Step};
 
@@ -40,6 +41,8 @@ pub enum Note {
         /// Bytes of the buffer.
         of: u64,
     },
+    /// A race that gives the same result in whatever order it happens.
+    Race(Box<Fault>),
     /// A buffer that two schedules leave in two ways, though no race was found: sums of floats by atomics, for example.
     Differs {
         /// Where, and what the first schedule and another one leave there.
@@ -73,6 +76,7 @@ impl fmt::Display for Note {
             Note::Unwritten { buffer, bytes, of } => {
                 write!(f, "{bytes} of the {of} bytes of `{buffer}` were never written")
             }
+            Note::Race(fault) => fault.fmt(f),
             Note::Differs { place, seeds: [first, other] } => {
                 let Place { buffer, index, found, wanted, .. } = place;
                 write!(
@@ -162,5 +166,12 @@ fn notes(check: &Check<'_>, runs: &[Run]) -> Vec<Note> {
             Some(Note::Differs { place, seeds: [first.seed, run.seed] })
         })
     });
-    unwritten.chain(differs).collect()
+    let mut races: Vec<&Fault> = Vec::new();
+    for race in runs.iter().flat_map(|run| &run.watched.notes) {
+        if !races.iter().any(|known| known.is_same(race)) {
+            races.push(race);
+        }
+    }
+    let races = races.into_iter().map(|race| Note::Race(Box::new(race.clone())));
+    races.chain(unwritten).chain(differs).collect()
 }

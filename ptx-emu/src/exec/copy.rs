@@ -97,6 +97,11 @@ impl Copies {
         lanes(mask).for_each(|l| self.groups[warp as usize][l] += 1);
     }
 
+    /// Whether none is on its way that ends without a wait.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.arrivals.is_empty()
+    }
+
     /// Turns taken.
     pub(crate) fn turns(&self) -> u64 {
         self.turns
@@ -409,7 +414,7 @@ impl<'g> Worker<'g, '_> {
             self.record(
                 w,
                 1 << lane,
-                (MemoryOperation::Read, Scope::Device),
+                (MemoryOperation::Read, Scope::Device, None),
                 Some(a),
                 &[from + u64::from(at); 32],
                 part,

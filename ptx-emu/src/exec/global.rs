@@ -185,7 +185,8 @@ impl<'g> Worker<'g, '_> {
                 (_, MemoryOrder::Weak) => MemoryOperation::Read,
                 _ => MemoryOperation::StrongRead,
             };
-            self.record(w, mask, (operation, t.scope), one, addresses, t.width.bytes * t.regs.len() as u32)?;
+            let bytes = t.width.bytes * t.regs.len() as u32;
+            self.record(w, mask, (operation, t.scope, None), one, addresses, bytes)?;
         }
         for (i, to) in t.regs.iter().enumerate() {
             let Some(to) = to else { continue };
@@ -210,7 +211,7 @@ impl<'g> Worker<'g, '_> {
                 }
             }
         }
-        Ok(())
+        self.load_late(w, mask, t, addresses)
     }
 
     /// Reads bytes that were checked.
@@ -243,7 +244,8 @@ impl<'g> Worker<'g, '_> {
                 MemoryOrder::Weak => MemoryOperation::Write,
                 _ => MemoryOperation::StrongWrite,
             };
-            self.record(w, mask, (operation, t.scope), one, addresses, bytes)?;
+            self.record(w, mask, (operation, t.scope, Some(t)), one, addresses, bytes)?;
+            self.store_late(w, mask, t, addresses);
         }
         for (i, from) in t.regs.iter().flatten().enumerate() {
             let values = self.take(w, *from, mask)?;
@@ -261,6 +263,7 @@ impl<'g> Worker<'g, '_> {
             }
         }
         self.mark(one, mask, addresses, bytes, low, end);
+        w.effects += 1;
         Ok(())
     }
 
@@ -288,41 +291,52 @@ impl<'g> Worker<'g, '_> {
         }
     }
 
-    /// Records an access of a traced launch, and finds races between blocks.
+    /// Records an access of a traced launch, and finds races between blocks. `stored` is the store, if it is one.
     #[cold]
     pub(crate) fn record(
         &mut self,
         w: &Warp,
         mask: u32,
-        (operation, scope): (MemoryOperation, Scope),
+        (operation, scope, stored): (MemoryOperation, Scope, Option<&Transfer>),
         one: Option<&Allocation>,
         addresses: &Addresses,
         bytes: u32,
     ) -> Checked<()> {
-        let Some(mut recorder) = self.recorder.take() else { return Ok(()) };
-        let mut race = None;
         for lane in lanes(mask) {
             let address = addresses[lane];
             let Some(a) = one.or_else(|| self.grid.table.reach(address)) else { continue };
-            let clocks = &self.shared.clocks;
-            let seen = if scope == Scope::Device { operation } else { operation.within_block() };
-            let racing = recorder.record((clocks, w.index), w.now.pc, seen, a, address - a.base, bytes);
-            let access = Access {
-                pc: w.now.pc,
-                thread: w.index * 32 + lane as u32,
-                reads: true,
-                writes: operation.writes(),
-                strong: operation.is_strong(),
-                ..Access::default()
+            let Some(racing) = self.record_lane(w, lane, (operation, scope), (a, address), bytes) else {
+                continue;
             };
-            let racing = racing.or(recorder.within_block(&self.shared, access, address, bytes));
-            race = race.or(racing.map(|racing| (lane, address, racing)));
+            let fault = self.global_race(w, lane, operation, address, racing);
+            match self.tolerable(w, lane, operation, (a, address), &racing, stored) {
+                Some(why) => self.tolerate(fault, why)?,
+                None => return Err(fault),
+            }
         }
-        self.recorder = Some(recorder);
-        match race {
-            None => Ok(()),
-            Some((lane, address, racing)) => Err(self.global_race(w, lane, operation, address, racing)),
-        }
+        Ok(())
+    }
+
+    fn record_lane(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        (operation, scope): (MemoryOperation, Scope),
+        (a, address): (&Allocation, u64),
+        bytes: u32,
+    ) -> Option<RacingAccess> {
+        let (recorder, clocks) = (self.recorder.as_mut()?, &self.shared.clocks);
+        let seen = if scope == Scope::Device { operation } else { operation.within_block() };
+        let racing = recorder.record((clocks, w.index), w.now.pc, seen, a, address - a.base, bytes);
+        let access = Access {
+            pc: w.now.pc,
+            thread: w.index * 32 + lane as u32,
+            reads: true,
+            writes: operation.writes(),
+            strong: operation.is_strong(),
+            ..Access::default()
+        };
+        racing.or(recorder.within_block(&self.shared, access, address, bytes))
     }
 
     /// `griddepcontrol.wait`, which counts for the whole warp.
@@ -403,10 +417,13 @@ impl<'g> Worker<'g, '_> {
             if a.constant {
                 return Err(self.read_only(w, lane, address));
             }
-            if self.recorder.is_some() {
-                self.record(w, 1 << lane, (MemoryOperation::Atomic, t.scope), Some(a), addresses, t.bytes)?;
+            if let Some(recorder) = &mut self.recorder {
+                recorder.late.forget(address, t.bytes);
+                let operation = (MemoryOperation::Atomic, t.scope, None);
+                self.record(w, 1 << lane, operation, Some(a), addresses, t.bytes)?;
             }
             old[lane] = update(a, address - a.base, t.bytes, |m| (t.f)(m, b[lane], c[lane]));
+            w.effects += u64::from((t.f)(old[lane], b[lane], c[lane]) != old[lane]);
         }
         if let Some(d) = t.d {
             put(w, d, mask, &old);

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::block::Worker;
 use super::observer::Observer;
+use super::rotation::Rotation;
 use crate::allocation::Allocation;
 use crate::code::Code;
 use crate::fault::OtherPlace;
@@ -41,10 +41,12 @@ pub(crate) struct Grid<'a> {
     pub(crate) variables: Arc<[u64]>,
     pub(crate) trace: Trace,
     pub(crate) watch: &'a Watch,
-    /// Whether each block has a thread, so that blocks may wait for each other.
+    /// Whether blocks may wait for each other.
     pub(crate) cooperative: bool,
     /// Blocks of a cluster.
     pub(crate) cluster: [u32; 3],
+    /// Whether several blocks are under way at a time, though none waits: in traced launches whose order is shuffled.
+    pub(super) interleaves: bool,
     /// Set when the launch is to end early: the other blocks stop.
     pub(crate) stop: AtomicBool,
     next: AtomicU64,
@@ -52,6 +54,8 @@ pub(crate) struct Grid<'a> {
     clusters: u64,
     /// The faults, each with the first turn of a block that had it.
     faults: Mutex<Vec<(u64, Found)>>,
+    /// Races that are tolerated.
+    notes: Mutex<Vec<Fault>>,
     /// What workers observed.
     pub(crate) observed: Mutex<Option<Box<Observer>>>,
     /// The workspace of a cooperative grid, which its barrier uses; else 0.
@@ -166,7 +170,9 @@ pub(crate) fn run(
     }
     let observed = grid.observed.into_inner().unwrap_or_else(PoisonError::into_inner);
     let profile = observed.as_ref().filter(|_| watch.profile).map(|observed| observed.profile(grid.code));
-    Watched { stats, found, profile, steps: observed.map(|observed| observed.steps).unwrap_or_default() }
+    let notes = grid.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let steps = observed.map(|observed| observed.steps).unwrap_or_default();
+    Watched { stats, found, notes, profile, steps }
 }
 
 impl<'a> Grid<'a> {
@@ -200,14 +206,16 @@ impl<'a> Grid<'a> {
             code,
             table: memory.table_of(place),
             variables,
-            trace: if place.cooperative { Trace::Off } else { trace },
+            trace,
             watch,
             cooperative: place.cooperative,
             cluster,
+            interleaves: trace == Trace::On && schedule.order == Order::Shuffled,
             stop: AtomicBool::new(false),
             next: AtomicU64::new(0),
             clusters: launch.grid.iter().zip(cluster).map(|(n, c)| u64::from(n / c)).product(),
             faults: Mutex::default(),
+            notes: Mutex::default(),
             observed: Mutex::default(),
             workspace,
             device: place.device,
@@ -279,9 +287,6 @@ impl Grid<'_> {
     }
 
     fn run(&self) -> Stats {
-        if self.cooperative {
-            return self.run_together();
-        }
         let wanted = match (self.trace, self.schedule.threads) {
             (Trace::On, _) => 1,
             (_, 0) => rayon::current_num_threads(),
@@ -289,13 +294,13 @@ impl Grid<'_> {
         };
         let threads = (wanted as u64).min(self.clusters) as usize;
         if threads <= 1 {
-            return self.work();
+            return Rotation::new(self, true).run();
         }
         let total = Mutex::new(Stats::default());
         rayon::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|_| {
-                    let stats = self.work();
+                    let stats = Rotation::new(self, false).run();
                     total.lock().unwrap_or_else(PoisonError::into_inner).add(&stats);
                 });
             }
@@ -303,47 +308,20 @@ impl Grid<'_> {
         total.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs every block on a thread of its own, all at the same time.
-    fn run_together(&self) -> Stats {
-        let total = Mutex::new(Stats::default());
-        std::thread::scope(|scope| {
-            for turn in 0..self.clusters {
-                let total = &total;
-                let block = move || {
-                    let mut worker = Worker::new(self);
-                    self.run_block(&mut worker, turn);
-                    total.lock().unwrap_or_else(PoisonError::into_inner).add(&worker.finish());
-                };
-                scope.spawn(block);
-            }
-        });
-        total.into_inner().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Runs blocks until none are left.
-    fn work(&self) -> Stats {
-        let mut worker = Worker::new(self);
-        loop {
-            let Some(turn) = self.take() else { return worker.finish() };
-            self.run_block(&mut worker, turn);
-        }
-    }
-
     /// The turn of a block that nobody has begun.
     pub(crate) fn take(&self) -> Option<u64> {
-        if self.cooperative || self.next.load(Relaxed) >= self.clusters || self.stop.load(Relaxed) {
+        if self.left() == 0 || self.stop.load(Relaxed) {
             return None;
         }
         Some(self.next.fetch_add(1, Relaxed)).filter(|turn| *turn < self.clusters)
     }
 
-    pub(crate) fn run_block(&self, worker: &mut Worker<'_, '_>, turn: u64) {
-        if let Err(fault) = worker.run(self.block(turn)) {
-            self.record(turn, fault);
-        }
+    /// Blocks that nobody has begun.
+    pub(super) fn left(&self) -> u64 {
+        self.clusters.saturating_sub(self.next.load(Relaxed))
     }
 
-    fn record(&self, turn: u64, fault: Box<Fault>) {
+    pub(super) fn record(&self, turn: u64, fault: Box<Fault>) {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         let known = faults.iter().position(|(_, known)| known.fault.is_same(&fault));
         let one_is_enough = self.watch.faults == Faults::First || self.cooperative;
@@ -364,6 +342,14 @@ impl Grid<'_> {
         }
     }
 
+    /// Keeps a race that is tolerated.
+    pub(super) fn note(&self, fault: Box<Fault>) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if notes.len() < MOST_FAULTS && !notes.iter().any(|known| known.is_same(&fault)) {
+            notes.push(*fault);
+        }
+    }
+
     /// Whether a fault may be there only because a block ended early.
     fn may_follow(&self, known: &[(u64, Found)], fault: &Fault) -> bool {
         self.watch.faults == Faults::EachBlock
@@ -372,7 +358,7 @@ impl Grid<'_> {
     }
 
     /// The index of the first block of the cluster whose turn it is.
-    fn block(&self, turn: u64) -> [u32; 3] {
+    pub(super) fn block(&self, turn: u64) -> [u32; 3] {
         let n = self.clusters;
         let linear = match self.schedule.order {
             Order::InOrder => turn,

@@ -40,6 +40,8 @@ struct MbarrierState {
     /// What a wait for the last phase acquires.
     last: Clock,
     init: LastAccess,
+    /// The last use of each warp.
+    uses: Vec<LastAccess>,
     /// Whether copies know that it is initialised.
     fenced: bool,
     /// Warps that have waited for the last phase: warp, its count, instruction.
@@ -256,6 +258,7 @@ impl Worker<'_, '_> {
             gathered: Clock::new(),
             last: Clock::new(),
             init: self.shared.stamp(access, 15),
+            uses: Vec::new(),
             fenced: false,
             waits: Vec::new(),
             arrived: (w.now.pc, access.thread),
@@ -270,10 +273,25 @@ impl Worker<'_, '_> {
             let what = "mbarrier.inval while a copy is on its way that completes on it".to_string();
             return Err(self.bad_mbarrier(w, lane, address, what, "wait for the copy first"));
         }
+        self.check_unused(w, lane, i)?;
         let gone = self.mbarriers.objects.remove(i);
         self.shared.cover(gone.address, 8, false);
         self.shared.forget(gone.address, 8);
         Ok(())
+    }
+
+    /// Whether the last use of each other warp comes before this one's `mbarrier.inval`.
+    fn check_unused(&self, w: &Warp, lane: usize, i: usize) -> Checked<()> {
+        let o = &self.mbarriers.objects[i];
+        let (pc, thread) = (w.now.pc, w.index * 32 + lane as u32);
+        let now = self.shared.stamp(Access { pc, thread, writes: true, ..Access::default() }, 15);
+        let late = |last: &&LastAccess| !last.is_of_warp(&now) && self.shared.races(last, &now);
+        let Some(last) = o.uses.iter().find(late) else { return Ok(()) };
+        let what = "mbarrier.inval, and nothing orders the last use of another warp before it".to_string();
+        let instead = "put a barrier between, or an atomic that releases and acquires";
+        let mut fault = self.bad_mbarrier(w, lane, o.address.into(), what, instead);
+        fault.other = Some(self.earlier(last.pc, last.thread.into(), "used it"));
+        Err(fault)
     }
 
     /// The mbarrier at an address, which the thread must know to be initialised.
@@ -296,7 +314,13 @@ impl Worker<'_, '_> {
         let thread = w.index * 32 + lane as u32;
         let access =
             Access { pc: w.now.pc, thread, reads: true, writes: true, strong: true, ..Access::default() };
-        if !self.shared.races(&init, &self.shared.stamp(access, 15)) {
+        let now = self.shared.stamp(access, 15);
+        if !self.shared.races(&init, &now) {
+            let uses = &mut self.mbarriers.objects[i].uses;
+            match uses.iter_mut().find(|last| last.is_of_warp(&now)) {
+                Some(last) => *last = now,
+                None => uses.push(now),
+            }
             return Ok(i);
         }
         let what = "an mbarrier is used, and nothing orders this after its mbarrier.init".to_string();

@@ -158,7 +158,10 @@ impl Worker<'_, '_> {
     }
 
     /// `fence` and `membar`
-    pub(crate) fn fence(&mut self, w: &Warp, fence: Fence) {
+    pub(crate) fn fence(&mut self, w: &Warp, mask: u32, fence: Fence) {
+        if fence.releases && fence.scope == Scope::Device {
+            self.stores_arrive(w, mask);
+        }
         let clocks = &mut self.shared.clocks;
         let mut recorder = self.recorder.as_mut().filter(|_| fence.scope == Scope::Device);
         if fence.acquires {
@@ -203,6 +206,9 @@ impl Worker<'_, '_> {
             releases: order.releases(),
         };
         let window = if matches!(space, Space::Shared | Space::Cluster) { SHARED_WINDOW } else { 0 };
+        if strong.releases && scope == Scope::Device {
+            self.stores_arrive(w, mask);
+        }
         let keys = || lanes(mask).map(|lane| addresses[lane].wrapping_add(window));
         let far = |key: u64| scope == Scope::Device && resolve(key).0 == Resolved::Global;
         let (clocks, mut recorder) = (&mut self.shared.clocks, self.recorder.as_mut());
@@ -301,7 +307,7 @@ impl Worker<'_, '_> {
                 let step = bytes as usize * i;
                 let offset = match checked {
                     true => offsets[lane] + step,
-                    false => self.touch(w, lane, addresses[lane] + step as u64, bytes, access)?,
+                    false => self.touch_or_guess(w, lane, addresses[lane] + step as u64, bytes, access)?,
                 };
                 out[lane] = self.shared.read(offset, bytes);
             }
@@ -321,10 +327,17 @@ impl Worker<'_, '_> {
             let at: Addresses = addresses.map(|a| a.wrapping_add(u64::from(bytes) * i as u64));
             self.check_same(w, mask, &at, &values, bytes)?;
             for lane in lanes(mask) {
-                let offset = self.touch(w, lane, at[lane], bytes, access)?;
+                let offset = match self.touch(w, lane, at[lane], bytes, access) {
+                    Ok(offset) => offset,
+                    Err(fault) => {
+                        self.excuse_store(fault, (at[lane], bytes), values[lane])?;
+                        self.touch_tolerated(w, lane, at[lane], bytes, access)
+                    }
+                };
                 self.shared.write(offset, bytes, values[lane]);
             }
         }
+        w.effects += 1;
         Ok(())
     }
 
@@ -338,9 +351,11 @@ impl Worker<'_, '_> {
         };
         let mut old = [0; 32];
         for lane in self.lane_order(mask) {
-            let offset = self.touch(w, lane, addresses[lane], a.bytes, access)?;
+            let offset = self.touch_or_guess(w, lane, addresses[lane], a.bytes, access)?;
             old[lane] = self.shared.read(offset, a.bytes);
-            self.shared.write(offset, a.bytes, (a.f)(old[lane], b[lane], c[lane]));
+            let new = (a.f)(old[lane], b[lane], c[lane]);
+            w.effects += u64::from(new != old[lane]);
+            self.shared.write(offset, a.bytes, new);
         }
         if let Some(d) = a.d {
             put(w, d, mask, &old);

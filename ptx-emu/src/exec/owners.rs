@@ -69,6 +69,11 @@ impl Sets {
         self.stamps[stamp as usize - 1]
     }
 
+    /// The stamp that was added last to a set.
+    fn top(&self, set: Id) -> Id {
+        self.sets[set as usize - 1].1
+    }
+
     /// The set with one stamp more.
     fn with(&mut self, set: Id, stamp: Id) -> Id {
         let next = self.sets.len() as Id + 1;
@@ -125,16 +130,23 @@ impl Sets {
     }
 }
 
+/// An access of another block that is not ordered before one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnersRace {
+    pub(crate) wrote: bool,
+    /// Whether the block's own strong access is the last one before its plain store.
+    pub(crate) reset: bool,
+}
+
 impl Owners {
-    /// Notes an access to up to 32 bytes; gives, when another block's access to them is not ordered before, whether that
-    /// one wrote. `ordered` says whether what a stamp's warp did then is ordered before.
+    /// Notes an access to up to 32 bytes; gives what another block did to them that is not ordered before. `ordered` says whether what a stamp's warp did then is ordered before.
     pub(crate) fn touch(
         &mut self,
         address: u64,
         bytes: u32,
         (me, operation): (Stamp, MemoryOperation),
         mut ordered: impl FnMut(Stamp) -> bool,
-    ) -> Option<bool> {
+    ) -> Option<OwnersRace> {
         let page = self.pages.entry(address / PAGE).or_default();
         page.refine(bytes.trailing_zeros().min(2));
         let first = (address % PAGE) as usize >> page.shift;
@@ -183,16 +195,18 @@ impl Page {
         me: Stamp,
         operation: MemoryOperation,
         ordered: &mut impl FnMut(Stamp) -> bool,
-    ) -> Option<bool> {
+    ) -> Option<OwnersRace> {
         let writer = at(&self.writers, i);
         if writer != 0 && !ordered(sets.get(writer)) {
-            return Some(true);
+            return Some(OwnersRace { wrote: true, reset: false });
         }
-        if !operation.is_strong() && !sets.all_ordered(at(&self.strong, i), me, ordered) {
-            return Some(true);
+        let (strong, readers) = (at(&self.strong, i), at(&self.readers, i));
+        if !operation.is_strong() && !sets.all_ordered(strong, me, ordered) {
+            let last = sets.get(sets.top(strong));
+            return Some(OwnersRace { wrote: true, reset: last.block == me.block });
         }
-        let reads = operation.writes() && !sets.all_ordered(at(&self.readers, i), me, ordered);
-        reads.then_some(false)
+        let reads = operation.writes() && !sets.all_ordered(readers, me, ordered);
+        reads.then_some(OwnersRace { wrote: false, reset: false })
     }
 
     fn touch(
@@ -202,7 +216,7 @@ impl Page {
         (me, stamp): (Stamp, Id),
         operation: MemoryOperation,
         ordered: &mut impl FnMut(Stamp) -> bool,
-    ) -> Option<bool> {
+    ) -> Option<OwnersRace> {
         let race = self.races(sets, i, me, operation, ordered);
         match operation {
             MemoryOperation::Read | MemoryOperation::ReadOnly => {

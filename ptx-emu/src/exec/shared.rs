@@ -1,7 +1,8 @@
 //! Shared memory of a block with its shadow: what exists, what is initialised, and who accessed it last.
 //!
 //! Races are found with [vector clocks](super::clocks). A word remembers its last write and two reads by different
-//! threads. Two are enough to find a race: of two unordered readers, at least one is not the writer. A copy that
+//! threads. Two are enough to find a race: of two unordered readers, at least one is not the writer. A traced launch keeps
+//! [more](super::history), to find it under every schedule. A copy that
 //! completes on an mbarrier writes as that mbarrier's agent, in the current phase; a thread that has waited for the
 //! phase is ordered after the write. For bytes that a copy wrote, the last read of each warp is remembered, because the
 //! next copy must come after all of them.
@@ -14,6 +15,7 @@
 //! Bytes of an mbarrier or under a pending copy count as outside every variable.
 
 use super::clocks::Clocks;
+use super::history::{self, History};
 use crate::code::Region;
 use crate::decode::SHARED_BASE;
 
@@ -27,10 +29,22 @@ pub(crate) struct LastAccess {
     /// Bytes of the word, one bit each.
     bytes: u8,
     /// Atomic, volatile or otherwise ordered at its own address.
-    strong: bool,
+    pub(crate) strong: bool,
 }
 
 impl LastAccess {
+    /// Whether both are of one warp.
+    pub(crate) fn is_of_warp(&self, other: &LastAccess) -> bool {
+        self.thread / 32 == other.thread / 32
+    }
+
+    /// This read, and what its warp read of the same word since it last synchronised.
+    pub(crate) fn with(self, last: &LastAccess) -> LastAccess {
+        let same = last.clock == self.clock;
+        let (bytes, strong) = if same { (last.bytes, last.strong) } else { (0, true) };
+        LastAccess { bytes: self.bytes | bytes, strong: self.strong && strong, ..self }
+    }
+
     /// This write, and what its thread wrote to the same word since it last synchronised.
     pub(crate) fn after(self, last: &LastAccess) -> LastAccess {
         let same = last.thread == self.thread && last.clock == self.clock;
@@ -115,11 +129,13 @@ pub(crate) struct Shared {
     /// For each word and warp, the last read that a copy or a product made; empty before the first.
     async_readers: Vec<LastAccess>,
     cells: Vec<Cell>,
+    /// What a traced launch remembers besides.
+    history: Option<Box<History>>,
 }
 
 impl Shared {
     /// Memory for the given variables of each of so many blocks.
-    pub(crate) fn new(regions: &[Region], dynamic: u32, warps: u32, blocks: u32) -> Shared {
+    pub(crate) fn new(regions: &[Region], dynamic: u32, [warps, blocks]: [u32; 2], traced: bool) -> Shared {
         let size = |r: &Region| if r.dynamic { dynamic } else { r.bytes };
         let end =
             regions.iter().filter(|r| size(r) > 0).map(|r| r.address + size(r)).max().unwrap_or(SHARED_BASE);
@@ -141,7 +157,7 @@ impl Shared {
             valid.resize(stride as usize / 4, 0);
             valid = valid.repeat(blocks as usize);
         }
-        let words = valid.len();
+        let (words, clocks) = (valid.len(), Clocks::new(warps as usize));
         Shared {
             words: vec![0; words],
             init: vec![0; words],
@@ -150,7 +166,8 @@ impl Shared {
             stride,
             patterns: Vec::new(),
             covered: false,
-            clocks: Clocks::new(warps as usize),
+            history: history::of(traced, words, &clocks),
+            clocks,
             readers: Vec::new(),
             async_readers: Vec::new(),
             cells: vec![Cell::default(); words],
@@ -165,6 +182,7 @@ impl Shared {
             self.cells.fill(Cell::default());
             self.readers.fill((0, 0));
             self.async_readers.fill(LastAccess::default());
+            self.history.iter_mut().for_each(|history| history.clear());
         }
         if std::mem::take(&mut self.covered) {
             self.valid.clone_from(&self.layout);
@@ -255,6 +273,7 @@ impl Shared {
             self.words[first + i] = value;
             self.init[first + i] = 15;
             self.cells[first + i] = Cell { write, reads: [LastAccess::default(); 2] };
+            self.history.iter_mut().for_each(|history| history.overwritten(first + i));
         }
     }
 
@@ -279,6 +298,24 @@ impl Shared {
         Ok(offset as usize)
     }
 
+    /// As [`Shared::touch`], for an access whose race is tolerated.
+    pub(crate) fn touch_racing(&mut self, address: u64, bytes: u32, access: Access) -> usize {
+        let offset = (address - u64::from(SHARED_BASE)) as usize;
+        let mask = if bytes >= 4 { 15 } else { ((1 << bytes) - 1) << (offset % 4) };
+        let new = self.stamp(access, mask);
+        for word in offset / 4..offset / 4 + bytes.div_ceil(4) as usize {
+            let cell = &mut self.cells[word];
+            match access.writes {
+                true => {
+                    cell.write = new.after(&cell.write);
+                    self.init[word] |= mask;
+                }
+                false => remember(&mut cell.reads, new, self.clocks.seen(access.thread as usize / 32)),
+            }
+        }
+        offset
+    }
+
     #[inline]
     fn touch_word(&mut self, word: usize, mask: u8, access: Access) -> Result<(), AccessError> {
         if mask & !self.valid[word] != 0 {
@@ -299,6 +336,11 @@ impl Shared {
         {
             return Err(AccessError::Race { other: *other, wrote: false });
         }
+        if let Some(history) = &self.history
+            && let Some((other, wrote)) = history.race(word, &new, access, unordered)
+        {
+            return Err(AccessError::Race { other, wrote });
+        }
         if access.proxy == Proxy::Async && !access.writes {
             self.remember_async(word, new);
             return Ok(());
@@ -308,6 +350,9 @@ impl Shared {
             if !access.writes {
                 return Ok(());
             }
+        }
+        if let Some(history) = &mut self.history {
+            history.keep(word, &new, access);
         }
         let cell = &mut self.cells[word];
         if !access.writes {
@@ -327,7 +372,7 @@ impl Shared {
     pub(crate) fn read_words(&mut self, address: u64, bytes: u32, access: Access) -> Option<usize> {
         let offset = address.wrapping_sub(SHARED_BASE.into());
         let (first, count) = (offset / 4, u64::from(bytes / 4));
-        if first.saturating_add(count) > self.words.len() as u64 {
+        if self.history.is_some() || first.saturating_add(count) > self.words.len() as u64 {
             return None;
         }
         let new = self.stamp(access, 15);

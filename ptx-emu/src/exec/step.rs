@@ -186,6 +186,37 @@ fn load_param(regs: &mut Regs, mask: u32, params: &[u8], p: &LoadParam) {
     }
 }
 
+/// Whether an instruction that is not in [`Worker::operation`] may do what other threads can see. Atomics say so
+/// themselves.
+fn affects(op: &Op) -> bool {
+    !matches!(
+        op,
+        Op::Atomic(_)
+            | Op::Atomics(_)
+            | Op::Shuffle(_)
+            | Op::Vote { .. }
+            | Op::Match { .. }
+            | Op::Redux { .. }
+            | Op::Elect { .. }
+            | Op::WarpBarrier { .. }
+            | Op::Fence(_)
+            | Op::ActiveMask { .. }
+            | Op::Window { .. }
+            | Op::IsSpace { .. }
+            | Op::Clock { .. }
+            | Op::SetPairP { .. }
+            | Op::SetPair { .. }
+            | Op::Video(_)
+            | Op::Nothing
+            | Op::Mma(_)
+            | Op::LoadMatrix(_)
+            | Op::MoveMatrix { .. }
+            | Op::Product(_)
+            | Op::LoadFragment(_)
+            | Op::MapAddress { .. }
+    )
+}
+
 /// Where a warp continues after an instruction.
 enum Next {
     /// With the instruction that follows.
@@ -205,6 +236,9 @@ impl Worker<'_, '_> {
                 w.resume();
             }
             if w.now.mask == 0 {
+                if !w.apart.is_empty() && w.run_apart() {
+                    continue;
+                }
                 if w.calls.is_empty() {
                     return Ok(Pause::Ended);
                 }
@@ -272,8 +306,19 @@ impl Worker<'_, '_> {
             | Op::Sleep
             | Op::ClusterWait
             | Op::SetMaxRegisters { .. }
-            | Op::BranchIndexed { .. } => return self.control(w, mask, op),
-            op => self.rare(w, mask, op)?,
+            | Op::BranchIndexed { .. } => {
+                if !w.apart.is_empty() && self.gathers(w, mask, op)? {
+                    return Ok(Next::Frame);
+                }
+                return self.control(w, mask, op);
+            }
+            op => {
+                if !w.apart.is_empty() && self.gathers(w, mask, op)? {
+                    return Ok(Next::Frame);
+                }
+                w.effects += u64::from(affects(op));
+                self.rare(w, mask, op)?
+            }
         };
         match done {
             Ok(()) => Ok(Next::Following),
@@ -315,7 +360,12 @@ impl Worker<'_, '_> {
                 let waits = self.set_registers(w, mask, *count)?;
                 return Ok(if waits { Next::Pause(Pause::Waits) } else { Next::Following });
             }
-            Op::Barrier(b) if !self.barrier(w, mask, b)? => return Ok(Next::Following),
+            Op::Barrier(b) => {
+                w.effects += 1;
+                if !self.barrier(w, mask, b)? {
+                    return Ok(Next::Following);
+                }
+            }
             _ => {}
         }
         w.now.pc += 1;
@@ -340,7 +390,7 @@ impl Worker<'_, '_> {
             Op::Redux { f, d, a, mask: named } => self.redux(w, mask, *f, *d, *a, *named)?,
             Op::Elect { d, p, mask: named } => self.elect(w, mask, *d, *p, *named)?,
             Op::WarpBarrier { mask: named } => self.warp_barrier(w, mask, *named)?,
-            Op::Fence(fence) => self.fence(w, *fence),
+            Op::Fence(fence) => self.fence(w, mask, *fence),
             Op::Mma(m) => self.mma(w, mask, m)?,
             Op::Mbarrier(b) => self.mbarrier(w, mask, b)?,
             Op::Bulk(b) => self.bulk(w, mask, b)?,

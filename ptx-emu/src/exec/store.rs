@@ -69,6 +69,11 @@ impl BulkStores {
         }
     }
 
+    /// Whether none is on its way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pending.iter().all(|store| store.done)
+    }
+
     /// A copy that nobody has waited for, of a thread for which `of` holds: instruction and thread.
     pub(crate) fn forgotten(&self, of: impl Fn(u32) -> bool) -> Option<(u32, u32)> {
         self.pending.iter().find(|s| of(s.thread)).map(|s| (s.pc, s.thread))
@@ -225,7 +230,10 @@ impl Worker<'_, '_> {
     pub(crate) fn store_due(&mut self) {
         let turns = self.copies.turns();
         let mut pending = std::mem::take(&mut self.stores.pending);
-        pending.iter_mut().filter(|s| !s.done && s.due <= turns).for_each(|s| self.perform(s));
+        for store in pending.iter_mut().filter(|s| !s.done && s.due <= turns) {
+            self.effects += 1;
+            self.perform(store);
+        }
         self.stores.pending = pending;
     }
 

@@ -28,6 +28,7 @@ impl Worker<'_, '_> {
         for passed in &call.arguments {
             arguments.push(self.passed(w, mask, *passed)?);
         }
+        w.effects += 1;
         let result = match (function, &arguments[..]) {
             (SystemCall::Print, [format, list]) => self.print(w, mask, format, list)?,
             (SystemCall::Malloc, [bytes]) => self.malloc(w, mask, bytes),

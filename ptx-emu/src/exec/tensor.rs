@@ -181,7 +181,7 @@ impl Worker<'_, '_> {
             // Pieces of a size that divides their address.
             let part = part.min(1 << here.trailing_zeros().min(4)).next_power_of_two();
             let part = if at + part > bytes { 1 } else { part };
-            self.record(w, 1 << lane, (operation, Scope::Device), None, &[here; 32], part)?;
+            self.record(w, 1 << lane, (operation, Scope::Device, None), None, &[here; 32], part)?;
             at += part;
         }
         Ok(())

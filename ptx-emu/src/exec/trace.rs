@@ -1,6 +1,6 @@
 //! The record of a traced launch: bytes by instruction, and who touched each element of global memory.
 //!
-//! A traced launch runs its blocks one after another on one thread. Two blocks that touch the same bytes, one of them
+//! A traced launch runs its blocks on one thread. Two blocks that touch the same bytes, one of them
 //! writing, race whatever order they happened to run in, unless [something orders them](super::block_order). Within a
 //! block, threads are ordered as for [shared memory](super::shared).
 
@@ -10,7 +10,8 @@ use rustc_hash::FxHashMap;
 
 use super::block_order::{BlockOrder, Exchange, Stamp};
 use super::clocks::{Clocks, Strong};
-use super::owners::Owners;
+use super::late::LateStores;
+use super::owners::{Owners, OwnersRace};
 use super::shared::{Access, LastAccess, Shared, same_store};
 use crate::accesses::{Accesses, ByteSet, MemoryOperation, Site, Trigger};
 use crate::allocation::Allocation;
@@ -22,6 +23,7 @@ pub(crate) struct Recorder {
     /// By instruction, allocation, and whether `griddepcontrol.wait` came before.
     sites: FxHashMap<(u32, u64, bool), (MemoryOperation, ByteSet)>,
     owners: Owners,
+    pub(super) late: LateStores,
     exchange: Exchange,
     /// Blocks that have begun.
     begun: u32,
@@ -38,8 +40,51 @@ pub(crate) struct Running {
     order: BlockOrder,
     /// For each warp, its count when it executed `griddepcontrol.wait`; 0 for never.
     waits: Vec<u32>,
-    /// The last write of the block to each word, by word address.
-    writes: FxHashMap<u64, LastAccess>,
+    /// What the block did last to each word, by word address.
+    words: FxHashMap<u64, Word>,
+}
+
+/// The last accesses of a block to a word of global memory.
+#[derive(Debug, Default)]
+struct Word {
+    write: LastAccess,
+    /// The last write that was no strong one.
+    plain: LastAccess,
+    /// For each warp that has read, its reads since it last synchronised.
+    reads: Vec<LastAccess>,
+}
+
+impl Word {
+    /// An access that races with a new one, by `races`, and whether it wrote.
+    fn race(
+        &self,
+        new: &LastAccess,
+        writes: bool,
+        races: impl Fn(&LastAccess) -> bool,
+    ) -> Option<(LastAccess, bool)> {
+        if races(&self.write) && !(writes && same_store(&self.write, new)) {
+            return Some((self.write, true));
+        }
+        if new.strong && races(&self.plain) {
+            return Some((self.plain, true));
+        }
+        let read = self.reads.iter().find(|read| writes && !read.is_of_warp(new) && races(read));
+        read.map(|read| (*read, false))
+    }
+
+    fn keep(&mut self, new: LastAccess, writes: bool) {
+        if !writes {
+            match self.reads.iter_mut().find(|read| read.is_of_warp(&new)) {
+                Some(last) => *last = new.with(last),
+                None => self.reads.push(new),
+            }
+            return;
+        }
+        self.write = new.after(&self.write);
+        if !new.strong {
+            self.plain = new.after(&self.plain);
+        }
+    }
 }
 
 /// An earlier access to the same bytes that races with the current one, and whether it wrote.
@@ -49,25 +94,28 @@ pub(crate) struct RacingAccess {
     pub(crate) pc: Option<u32>,
     /// The thread, when it is one of the same block.
     pub(crate) thread: Option<u16>,
+    /// Whether it is a plain store behind atomics of which the block's own is the last.
+    pub(crate) reset: bool,
 }
 
 impl Recorder {
-    /// The next block begins.
-    pub(crate) fn start(&mut self) {
+    /// The state of the next block, which begins.
+    pub(crate) fn begin(&mut self) -> Running {
         self.begun += 1;
-        let order = BlockOrder::new(self.begun);
-        let Running { mut waits, mut writes, .. } = std::mem::take(&mut self.running);
-        waits.clear();
-        writes.clear();
-        self.running = Running { order, waits, writes };
+        Running { order: BlockOrder::new(self.begun), ..Running::default() }
     }
 
-    /// Suspends the running block, so that another can run.
+    /// The number of the running block.
+    pub(super) fn block(&self) -> u32 {
+        self.running.order.block
+    }
+
+    /// Takes the state of the running block, so that another can run.
     pub(crate) fn suspend(&mut self) -> Running {
         std::mem::take(&mut self.running)
     }
 
-    /// Resumes a suspended block.
+    /// Lets a block run.
     pub(crate) fn resume(&mut self, own: Running) {
         self.running = own;
     }
@@ -131,12 +179,12 @@ impl Recorder {
         let order = &mut self.running.order;
         let me = Stamp { block: order.block, warp, count: clocks.count(warp as usize) };
         let ordered = |earlier| order.ordered(clocks, warp, earlier);
-        let wrote = self.owners.touch(a.base + offset, bytes, (me, operation), ordered)?;
-        Some(RacingAccess { wrote, pc: self.instruction_that(a.base, offset, wrote), thread: None })
+        let OwnersRace { wrote, reset } =
+            self.owners.touch(a.base + offset, bytes, (me, operation), ordered)?;
+        Some(RacingAccess { wrote, reset, pc: self.instruction_that(a.base, offset, wrote), thread: None })
     }
 
-    /// Finds an unordered write of the running block to the same bytes, and notes a new one. Reads are not
-    /// noted: a write after an unordered read is found by a schedule that runs the writer first.
+    /// Finds an unordered access of the running block to the same bytes, and notes a new one.
     pub(crate) fn within_block(
         &mut self,
         shared: &Shared,
@@ -146,16 +194,30 @@ impl Recorder {
     ) -> Option<RacingAccess> {
         let mask = if bytes >= 4 { 15 } else { ((1 << bytes) - 1) << (address % 4) };
         let new = shared.stamp(access, mask);
+        let mut found = None;
         for word in address / 4..address / 4 + u64::from(bytes.div_ceil(4)) {
-            let last = self.running.writes.get(&word).copied().unwrap_or_default();
-            if shared.races(&last, &new) && !(access.writes && same_store(&last, &new)) {
-                return Some(RacingAccess { wrote: true, pc: Some(last.pc), thread: Some(last.thread) });
-            }
-            if access.writes {
-                self.running.writes.insert(word, new.after(&last));
-            }
+            let known = self.running.words.entry(word).or_default();
+            let races = |last: &LastAccess| shared.races(last, &new);
+            found = found.or_else(|| known.race(&new, access.writes, races));
+            known.keep(new, access.writes);
         }
-        None
+        let (last, wrote) = found?;
+        Some(RacingAccess { wrote, reset: false, pc: Some(last.pc), thread: Some(last.thread) })
+    }
+
+    /// Whether all instructions that have written or read a byte are such.
+    pub(crate) fn all(
+        &self,
+        base: u64,
+        offset: u64,
+        wrote: bool,
+        such: impl Fn(u32, MemoryOperation) -> bool,
+    ) -> bool {
+        let here = |(operation, bytes): &(MemoryOperation, ByteSet)| {
+            operation.writes() == wrote && bytes.contains(offset)
+        };
+        let mut sites = self.sites.iter().filter(|((_, b, _), site)| *b == base && here(site));
+        sites.all(|((pc, ..), (operation, _))| such(*pc, *operation))
     }
 
     /// An instruction that did it.

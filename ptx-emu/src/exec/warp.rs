@@ -2,6 +2,8 @@
 
 use super::call::Activation;
 use super::regs::{Bank, File, Raw, Regs};
+use super::strands::Strand;
+use super::turns::Polling;
 use crate::code::{Code, Compare, Constant, Routine, Special};
 use crate::flow::NEVER;
 
@@ -62,6 +64,11 @@ pub(crate) struct Warp {
     pub(super) spare: Vec<Vec<Regs>>,
     /// Lanes of registers that are not written because a shuffle had nothing to write.
     pub(super) lost: Vec<Lost>,
+    /// Lanes that run apart from those of `now` and `stack`.
+    pub(super) apart: Vec<Strand>,
+    /// What it has done that other threads can see, counted.
+    pub(super) effects: u64,
+    pub(super) polling: Polling,
 }
 
 /// What a warp's special registers derive from.
@@ -140,6 +147,8 @@ impl Warp {
         (self.returned, self.floor) = (0, 0);
         self.stack.clear();
         self.lost.clear();
+        self.apart.clear();
+        self.polling = Polling::default();
         self.local_init.fill([0; 32]);
         let mut regs = std::mem::take(&mut self.regs);
         self.begin(&mut regs, &code.routines[0], 0, id);

@@ -125,8 +125,9 @@ fn results_that_depend_on_the_schedule_are_a_note() {
 
 #[test]
 fn a_launch_that_does_not_end_is_stopped() {
-    // The first waits for what nobody stores, asleep; the second just runs.
-    let waits = ["ld.volatile.global.u32 %v, [%in]; nanosleep.u32 100;", "add.u32 %v, %v, 1;"];
+    // The first asks for what nobody stores, asleep, and counts; the second just runs.
+    let waits =
+        ["ld.volatile.global.u32 %o, [%in]; add.u32 %v, %v, 1; nanosleep.u32 100;", "add.u32 %v, %v, 1;"];
     for body in waits {
         let module = module(&format!(
             "mov.u32 %v, 0; again: {body} setp.ne.u32 %p, %v, 4000000000; @%p bra again; st.global.u32 [%o], %v;"

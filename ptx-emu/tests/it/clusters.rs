@@ -228,8 +228,8 @@ fn mistakes_with_clusters() {
         ),
         (
             &["setp.eq.u32 %p, %rank, 0; @%p bra SKIP;", ARRIVE, WAIT, "SKIP: LOOP: bra LOOP;"],
-            Class::OutOfFuel,
-            "warp instructions",
+            Deadlock,
+            "nobody can go on",
         ),
         (
             &[

@@ -116,6 +116,13 @@ fn mistakes_with_copies() {
             Mbarrier,
             "no mbarrier",
         ),
+        // Another warp may still wait when this one ends the mbarrier.
+        (
+            &[".shared .b64 b; setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared.b64 [b], 1; bar.sync 0; @%p0 mbarrier.arrive.shared.b64 _, [b];
+               LOOP: mbarrier.try_wait.parity.shared.b64 %p1, [b], 0; @!%p1 bra LOOP; @%p0 mbarrier.inval.shared::cta.b64 [b];"],
+            Mbarrier,
+            "mbarrier",
+        ),
     ];
     for (body, class, part) in rows {
         for (order, seed) in [(Order::InOrder, 0), (Order::Reversed, 1), (Order::Shuffled, 2)] {

@@ -93,8 +93,8 @@ fn blocks_that_sleep_until_others_have_left_something_get_it() {
     }
     // Nobody leaves the eleventh number.
     let in_vain = kernel(&WAIT_FOR_ALL.replace("%r2, 10", "%r2, 11"));
-    let found = launch(&in_vain, &[0; 44], 40, Setup { grid: 10, block: 64, fuel: 1 << 12, ..SETUP });
-    assert_eq!(found.map(|_| ()).unwrap_err().class, Class::OutOfFuel);
+    let found = launch(&in_vain, &[0; 44], 40, Setup { grid: 10, block: 64, ..SETUP });
+    assert_eq!(found.map(|_| ()).unwrap_err().class, Class::Deadlock);
 }
 
 #[test]

@@ -54,6 +54,7 @@ pub(crate) fn prepare<'a>(
     check.seeds = checks.seed.map_or(0..schedules, |seed| seed..seed.saturating_add(1));
     check.trace = if checks.race { Trace::On } else { Trace::Off };
     check.faults = if checks.all { Faults::EachBlock } else { Faults::First };
+    check.strict = checks.strict;
     check.limit = checks.timeout;
     check.fuel = u64::MAX >> 1;
     check.profile = checks.stats;

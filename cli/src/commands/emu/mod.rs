@@ -85,7 +85,7 @@ pub(crate) struct LaunchArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 0, requires = "kernel")]
     pub(crate) smem: u32,
     /// Blocks may wait for each other, as in a cooperative launch
-    #[arg(long, requires = "kernel", conflicts_with = "race")]
+    #[arg(long, requires = "kernel")]
     pub(crate) cooperative: bool,
     /// What a parameter gets; see below
     #[arg(long = "arg", value_name = "NAME=VALUE", requires = "kernel")]
@@ -114,6 +114,9 @@ pub(crate) struct CheckArgs {
     /// Find races on global memory, which takes longer
     #[arg(long, requires = "kernel")]
     pub(crate) race: bool,
+    /// Make findings of races that give the same result in any order, which are notes otherwise
+    #[arg(long, requires = "kernel")]
+    pub(crate) strict: bool,
     /// Go on after a finding: with other blocks, and with other orders
     #[arg(long, requires = "kernel")]
     pub(crate) all: bool,

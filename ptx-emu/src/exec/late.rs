@@ -1,0 +1,140 @@
+//! Stores that other blocks see late.
+//!
+//! A strong store that is no release may stay in its multiprocessor until its thread fences or releases at a scope that
+//! reaches other blocks, or another thread does that is ordered behind the store. Until then each other block that reads
+//! the address gets what was there before, once: its next read finds the new value, so loops that ask for it end. Whoever
+//! has seen the new value has seen it for all.
+
+use rustc_hash::FxHashMap;
+
+use super::block::{Checked, Worker};
+use super::global::read;
+use super::lanes;
+use super::memory::{Addresses, put};
+use super::step::extend;
+use super::warp::Warp;
+use crate::Class;
+use crate::code::{MemoryOrder, Transfer};
+
+/// What was at an address before a store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    value: u64,
+    /// Whether somebody had written it.
+    known: bool,
+    /// The instruction that stored.
+    pc: u32,
+}
+
+/// A store that others may not see yet.
+#[derive(Debug)]
+struct LateStore {
+    bytes: u32,
+    before: Before,
+    block: u32,
+    thread: u16,
+    count: u32,
+    /// Blocks that have read what was there before.
+    told: Vec<u32>,
+}
+
+/// The late stores of a launch, by address.
+#[derive(Debug, Default)]
+pub(crate) struct LateStores(FxHashMap<u64, LateStore>);
+
+impl LateStores {
+    /// What a thread of a block did is known to others from now on: those stores of it for which `ordered` holds, of a
+    /// thread and its count.
+    pub(super) fn arrive(&mut self, block: u32, ordered: impl Fn(u16, u32) -> bool) {
+        self.0.retain(|_, late| late.block != block || !ordered(late.thread, late.count));
+    }
+
+    /// Somebody writes some bytes, or has seen what they are.
+    pub(super) fn forget(&mut self, address: u64, bytes: u32) {
+        if !self.0.is_empty() {
+            (address..address + u64::from(bytes)).for_each(|at| _ = self.0.remove(&at));
+        }
+    }
+
+    /// What a block reads at an address that another block's store has not reached.
+    fn read(&mut self, address: u64, bytes: u32, block: u32) -> Option<Before> {
+        let late = self.0.get_mut(&address).filter(|late| late.block != block)?;
+        if late.bytes != bytes || late.told.contains(&block) {
+            self.0.remove(&address);
+            return None;
+        }
+        late.told.push(block);
+        Some(late.before)
+    }
+}
+
+impl Worker<'_, '_> {
+    /// Before a store of a traced launch: others may see it late.
+    pub(super) fn store_late(&mut self, w: &Warp, mask: u32, t: &Transfer, addresses: &Addresses) {
+        let bytes = t.width.bytes;
+        let strong = t.order.is_strong() && t.order != MemoryOrder::Release;
+        let Some(recorder) = &mut self.recorder else { return };
+        let block = recorder.block();
+        for lane in lanes(mask) {
+            let address = addresses[lane];
+            recorder.late.forget(address, bytes * t.regs.len() as u32);
+            let Some(a) = self.grid.table.reach(address).filter(|_| strong && t.regs.len() == 1) else {
+                continue;
+            };
+            let offset = address - a.base;
+            let known = a.is_initialised(offset, bytes.into());
+            let before = Before { value: read(a, offset, bytes), known, pc: w.now.pc };
+            let (thread, count) =
+                ((w.index * 32) as u16 + lane as u16, self.shared.clocks.count(w.index as usize));
+            recorder
+                .late
+                .0
+                .insert(address, LateStore { bytes, before, block, thread, count, told: Vec::new() });
+        }
+    }
+
+    /// A lane fences or releases at a scope that reaches other blocks.
+    pub(super) fn stores_arrive(&mut self, w: &Warp, mask: u32) {
+        let Some(recorder) = &mut self.recorder else { return };
+        let (block, clocks) = (recorder.block(), &self.shared.clocks);
+        for lane in lanes(mask) {
+            let own = (w.index * 32) as u16 + lane as u16;
+            recorder.late.arrive(block, |thread, count| thread == own || clocks.ordered(thread, count, own));
+        }
+    }
+
+    /// A strong load of a traced launch: what lanes get instead, where a store has not reached them.
+    pub(super) fn load_late(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        t: &Transfer,
+        addresses: &Addresses,
+    ) -> Checked<()> {
+        let bytes = t.width.bytes * t.regs.len() as u32;
+        let Some(recorder) = self.recorder.as_mut().filter(|_| t.order.is_strong()) else { return Ok(()) };
+        let block = recorder.block();
+        let mut found = [None; 32];
+        lanes(mask).for_each(|lane| found[lane] = recorder.late.read(addresses[lane], bytes, block));
+        for lane in lanes(mask) {
+            let Some(before) = found[lane] else { continue };
+            w.effects += 1;
+            if !before.known {
+                let what = "a byte is read that nobody has written as far as this block can see: nothing makes the store arrive before";
+                let mut fault = self.fault(w, 1 << lane, Class::UninitialisedGlobal, what);
+                fault.instead = "put a fence (__threadfence) between the store and what tells others of it";
+                fault.other = Some(crate::OtherPlace {
+                    place: self.place(before.pc),
+                    did: "stores it",
+                    who: "another block".into(),
+                });
+                self.locate(&mut fault, addresses[lane]);
+                return Err(fault);
+            }
+            if let Some(to) = t.regs[0] {
+                put(w, to, 1 << lane, &[extend(before.value, t.width.bytes, t.width.signed, to.bits); 32]);
+            }
+        }
+        Ok(())
+    }
+}

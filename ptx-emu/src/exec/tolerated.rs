@@ -1,0 +1,206 @@
+//! Races that give the same result in whatever order they happen: notes, unless the launch wants them as faults.
+//!
+//! - Threads store the same value at an address.
+//! - A plain load guesses what a loop of compare-and-swap at the same address begins with. If the guess is old, the swap
+//!   fails, and the loop begins again. The two are known by their address: one register, or copies of one.
+//! - A block resets a counter with a plain store after its own atomic was the last one there.
+
+use super::block::{Checked, Worker};
+use super::global::read;
+use super::shared::Access;
+use super::trace::RacingAccess;
+use super::warp::Warp;
+use crate::accesses::MemoryOperation;
+use crate::allocation::Allocation;
+use crate::code::{Code, Transfer};
+use crate::decode::SHARED_BASE;
+use crate::fault::SourcePlace;
+use crate::{Class, Fault};
+
+/// Copies of a register that are followed.
+const MOST_COPIES: usize = 8;
+
+const SAME_VALUE: &str = "threads store the same value to one address, in no order";
+const GUESS: &str = "a loop of compare-and-swap begins with a plain load, which may see any older value";
+const RESET: &str = "a counter is reset by a plain store, after the last atomic on it";
+
+impl Worker<'_, '_> {
+    /// Why a race on global memory that a lane takes part in is tolerated, if it is.
+    pub(super) fn tolerable(
+        &self,
+        w: &Warp,
+        lane: usize,
+        operation: MemoryOperation,
+        (a, address): (&Allocation, u64),
+        racing: &RacingAccess,
+        stored: Option<&Transfer>,
+    ) -> Option<&'static str> {
+        let Some(recorder) = &self.recorder else { return None };
+        let code = self.grid.code;
+        let offset = address - a.base;
+        let atomics_wrote = || match (racing.thread, racing.pc) {
+            (Some(_), Some(pc)) => is_atomic(&code.places[pc as usize]),
+            _ => recorder
+                .all(a.base, offset, true, |pc, _| pc == w.now.pc || is_atomic(&code.places[pc as usize])),
+        };
+        let guess = |pc: u32| is_guess(code, &code.places[pc as usize]);
+        match operation {
+            MemoryOperation::Write
+                if racing.wrote && stored.is_some_and(|t| self.stores_the_same(w, lane, t, (a, offset))) =>
+            {
+                Some(SAME_VALUE)
+            }
+            MemoryOperation::Write if racing.reset && atomics_wrote() => Some(RESET),
+            MemoryOperation::Read if racing.wrote && guess(w.now.pc) && atomics_wrote() => Some(GUESS),
+            MemoryOperation::Atomic if !racing.wrote => match (racing.thread, racing.pc) {
+                (Some(_), Some(pc)) => guess(pc).then_some(GUESS),
+                _ => {
+                    let plain = |pc, operation: MemoryOperation| operation.is_strong() || guess(pc);
+                    recorder.all(a.base, offset, false, plain).then_some(GUESS)
+                }
+            },
+            _ => None,
+        }
+    }
+
+    /// Whether a store leaves the bytes as they are.
+    fn stores_the_same(&self, w: &Warp, lane: usize, t: &Transfer, (a, offset): (&Allocation, u64)) -> bool {
+        let bytes = t.width.bytes;
+        a.is_initialised(offset, u64::from(bytes) * t.regs.len() as u64)
+            && t.regs.iter().enumerate().all(|(i, from)| {
+                let there = read(a, offset + u64::from(bytes) * i as u64, bytes);
+                let Some(from) = from else { return false };
+                self.take(w, *from, 1 << lane)
+                    .is_ok_and(|values| values[lane] & u64::MAX >> (64 - 8 * bytes) == there)
+            })
+    }
+
+    /// Notes a race that is tolerated, or gives the fault if the launch wants it as one.
+    pub(super) fn tolerate(&self, mut fault: Box<Fault>, why: &'static str) -> Checked<()> {
+        fault.class = Class::ToleratedRace;
+        fault.what = why.into();
+        fault.instead = "in any order the result is the same; where that is not meant, put a barrier between or use atomics";
+        if self.grid.watch.strict {
+            return Err(fault);
+        }
+        self.grid.note(fault);
+        Ok(())
+    }
+
+    /// A race of a store to shared memory: tolerated if the value is there already, from a store.
+    pub(super) fn excuse_store(
+        &mut self,
+        fault: Box<Fault>,
+        (address, bytes): (u64, u32),
+        value: u64,
+    ) -> Checked<()> {
+        let stored = fault.other.as_ref().is_some_and(|other| other.did == "wrote");
+        if fault.class != Class::SharedRace || !stored {
+            return Err(fault);
+        }
+        let offset = (address - u64::from(SHARED_BASE)) as usize;
+        match self.shared.read(offset, bytes) == value & u64::MAX >> (64 - 8 * bytes) {
+            true => self.tolerate(fault, SAME_VALUE),
+            false => Err(fault),
+        }
+    }
+
+    /// A race of a plain load of shared memory with an atomic, or the other way round.
+    pub(super) fn excuse_guess(&mut self, w: &Warp, fault: Box<Fault>) -> Checked<()> {
+        let (code, own) = (self.grid.code, &self.grid.code.places[w.now.pc as usize]);
+        let excused = fault.other.as_ref().is_some_and(|other| match other.did {
+            "wrote" => is_atomic(&other.place) && is_guess(code, own),
+            _ => is_atomic(own) && is_guess(code, &other.place),
+        });
+        match fault.class == Class::SharedRace && excused {
+            true => self.tolerate(fault, GUESS),
+            false => Err(fault),
+        }
+    }
+
+    /// As [`Worker::touch`], where a race with a loop of compare-and-swap is tolerated.
+    pub(super) fn touch_or_guess(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        address: u64,
+        bytes: u32,
+        access: Access,
+    ) -> Checked<usize> {
+        match self.touch(w, lane, address, bytes, access) {
+            Ok(offset) => Ok(offset),
+            Err(fault) => {
+                self.excuse_guess(w, fault)?;
+                Ok(self.touch_tolerated(w, lane, address, bytes, access))
+            }
+        }
+    }
+
+    /// The offset of an access to shared memory whose race is tolerated; it is remembered as any other.
+    pub(super) fn touch_tolerated(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        address: u64,
+        bytes: u32,
+        access: Access,
+    ) -> usize {
+        let access = Access { thread: w.index * 32 + lane as u32, ..access };
+        self.shared.touch_racing(address, bytes, access)
+    }
+}
+
+/// An instruction without its predicate: opcode, operands.
+fn parts(place: &SourcePlace) -> (&str, &str) {
+    let text = place.text.trim();
+    let text = match text.strip_prefix('@') {
+        Some(rest) => rest.split_once(char::is_whitespace).map_or("", |(_, rest)| rest.trim_start()),
+        None => text,
+    };
+    text.split_once(char::is_whitespace).unwrap_or((text, ""))
+}
+
+fn is_atomic(place: &SourcePlace) -> bool {
+    matches!(parts(place).0.split('.').next(), Some("atom" | "red"))
+}
+
+/// The register and the offset between the brackets of a memory operand.
+fn address(operands: &str) -> Option<(&str, &str)> {
+    let inner = operands.split_once('[')?.1.split_once(']')?.0.trim();
+    let (register, offset) = inner.split_once('+').unwrap_or((inner, "0"));
+    Some((register.trim(), offset.trim()))
+}
+
+/// The register that one was copied from, through `mov`, `cvta`, and `and` as for the word around a half.
+fn origin<'c>(code: &'c Code, mut register: &'c str) -> &'c str {
+    for _ in 0..MOST_COPIES {
+        let from = code.places.iter().find_map(|place| {
+            let (opcode, operands) = parts(place);
+            let mut operands = operands.split(',').map(str::trim);
+            let copies = matches!(opcode.split('.').next(), Some("mov" | "cvta" | "and"));
+            (copies && operands.next() == Some(register)).then(|| operands.next()).flatten()
+        });
+        match from.filter(|from| from.starts_with('%')) {
+            Some(from) => register = from,
+            None => break,
+        }
+    }
+    register
+}
+
+/// Whether a load reads where a compare-and-swap of the same kernel swaps.
+#[cold]
+fn is_guess(code: &Code, load: &SourcePlace) -> bool {
+    let (opcode, operands) = parts(load);
+    let Some((register, offset)) = address(operands).filter(|_| opcode.starts_with("ld.")) else {
+        return false;
+    };
+    let from = origin(code, register);
+    code.places.iter().any(|place| {
+        let (opcode, operands) = parts(place);
+        let swaps = opcode.starts_with("atom.") && opcode.split('.').any(|part| part == "cas");
+        swaps
+            && address(operands)
+                .is_some_and(|(r, o)| origin(code, r) == from && (o == offset || r != register))
+    })
+}

@@ -1,0 +1,425 @@
+//! Turns: the warps of a block run one after another until each waits, polls or has ended.
+//!
+//! A warp polls when it executes its share of instructions and does nothing that another thread can see. It stays where
+//! it is when a few more instructions bring it back to the same place with the same registers: then only another thread
+//! can end its loop. If only some of its lanes poll, the others [run first](super::strands).
+
+use std::hash::Hasher;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use rustc_hash::FxHasher;
+
+use super::block::{Checked, Pause, Worker};
+use super::grid::mix;
+use super::warp::Warp;
+use crate::code::{Op, Space};
+use crate::launch::Order;
+use crate::{Class, Fault};
+
+/// Instructions a warp may execute before another gets its turn, so that a warp may wait for another.
+const TURN: u64 = 10_000;
+
+/// The same where lanes of the warp run apart, as some of them may wait for others.
+const SPLIT_TURN: u64 = 512;
+
+/// The same for a warp that polled in its last turn.
+const SHORT_TURN: u64 = 64;
+
+/// Instructions within which a loop that only asks comes back to where it was.
+const PROBE: u32 = 256;
+
+/// Turns without an effect after which a warp counts as one that polls.
+const MOST_QUIET: u32 = 16;
+
+/// Turns in a row that end in a failed wait, after which the block is considered stuck.
+const MOST_FAILED_WAITS: u32 = 1 << 16;
+
+/// Lengths of turns where blocks are interleaved: some are so short that others run within a critical section.
+const MIXED_TURNS: [u64; 4] = [30, 300, 3000, TURN];
+
+/// Rounds of turns between looks at the clock.
+const LOOKS: u64 = 8;
+
+/// Blocks that a report of a deadlock names.
+const MOST_NAMED: usize = 4;
+
+/// How far a block has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// All its threads have exited.
+    Ended,
+    /// It has had its share of rounds.
+    Paused,
+    /// All its warps poll, sleep or wait; `proven` if they are in the state in which they were before.
+    Waits { proven: bool },
+}
+
+/// What a warp does that polls.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Polling {
+    /// Turns without an effect.
+    quiet: u32,
+    /// Whether its last turn had none.
+    again: bool,
+    /// The state in which it last slept.
+    slept: u64,
+    /// The last instruction that read memory, and the address.
+    asked: Option<(u32, u64)>,
+    /// Whether it has read by a strong load or an atomic, as one does who waits.
+    asks: bool,
+}
+
+impl Worker<'_, '_> {
+    /// Gives warps so many rounds of turns, or until all have exited, or until all poll or wait.
+    pub(super) fn advance(&mut self, most: u64) -> Checked<Progress> {
+        let end = self.round.saturating_add(most);
+        while !self.ready.is_empty() && self.failed_waits < MOST_FAILED_WAITS {
+            if self.grid.stop.load(Relaxed) {
+                // Another block has found a fault, which is the one to report.
+                return Ok(Progress::Ended);
+            }
+            if self.round.is_multiple_of(LOOKS) {
+                self.in_time()?;
+            }
+            if let Some(proven) = self.take_turns()? {
+                return Ok(Progress::Waits { proven });
+            }
+            if self.round >= end && !self.ready.is_empty() {
+                return Ok(Progress::Paused);
+            }
+        }
+        self.stuck().map(|()| Progress::Ended)
+    }
+
+    /// One turn for each warp that is ready; where all of them poll, whether each is as it was before.
+    fn take_turns(&mut self) -> Checked<Option<bool>> {
+        let mut ready = std::mem::take(&mut self.ready);
+        self.order(&mut ready, self.round);
+        self.round += 1;
+        let (mut all_poll, mut all_stay, before) = (true, true, self.effects);
+        for w in ready {
+            if self.land_due()? {
+                (self.failed_waits, self.effects) = (0, self.effects + 1);
+            }
+            let pause = self.turn(w as usize)?;
+            all_poll &= matches!(pause, Pause::Sleeps | Pause::Spins | Pause::Stays);
+            all_stay &= pause == Pause::Stays;
+            self.after_turn(w, pause)?;
+        }
+        all_poll &= !self.ready.is_empty();
+        self.wake()?;
+        let idle = all_poll && self.effects == before;
+        Ok((all_poll).then_some(idle && all_stay && self.nothing_on_its_way()))
+    }
+
+    fn after_turn(&mut self, w: u32, pause: Pause) -> Checked<()> {
+        match pause {
+            Pause::Yields => {
+                self.failed_waits += 1;
+                self.ready.push(w);
+            }
+            Pause::Waits => self.failed_waits = 0,
+            Pause::Ended => {
+                self.ended(w)?;
+                (self.failed_waits, self.effects) = (0, self.effects + 1);
+            }
+            Pause::Turn => {
+                self.failed_waits = 0;
+                self.ready.push(w);
+            }
+            // A loop that waits for an mbarrier may sleep or look at a clock in between.
+            Pause::Sleeps | Pause::Spins | Pause::Stays => self.ready.push(w),
+        }
+        Ok(())
+    }
+
+    /// Moves the warps that may go on to those that are ready.
+    fn wake(&mut self) -> Checked<()> {
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.extend(self.barriers.released());
+        self.mbarriers.awake(&mut ready);
+        self.cluster.awake(&mut ready);
+        while ready.is_empty() && self.land_next()? {
+            self.mbarriers.awake(&mut ready);
+        }
+        self.ready = ready;
+        Ok(())
+    }
+
+    /// Orders the warps that are ready, as the schedule says.
+    fn order(&self, ready: &mut [u32], round: u64) {
+        ready.sort_unstable();
+        match self.grid.schedule.order {
+            Order::InOrder => {}
+            Order::Reversed => ready.reverse(),
+            Order::Shuffled => {
+                let seed = mix(self.grid.schedule.seed ^ round << 32) ^ u64::from(self.blocks[0][0]);
+                ready.sort_by_key(|w| mix(seed ^ u64::from(*w)));
+            }
+        }
+    }
+
+    fn turn(&mut self, index: usize) -> Checked<Pause> {
+        let mut warp = std::mem::take(&mut self.warps[index]);
+        let before = warp.effects;
+        let pause = match (warp.polling.again, warp.apart.is_empty()) {
+            (true, _) => self.run_noting(&mut warp),
+            (_, true) => self.run(&mut warp, self.turn_length(index)),
+            (_, false) => self.run(&mut warp, SPLIT_TURN),
+        };
+        let pause = pause.and_then(|pause| self.judge(&mut warp, pause, before));
+        self.effects += warp.effects - before;
+        warp.executed = 0;
+        self.warps[index] = warp;
+        pause
+    }
+
+    /// Lets a warp execute so many instructions.
+    fn run(&mut self, warp: &mut Warp, most: u64) -> Checked<Pause> {
+        let turn = most.min(self.fuel + 1);
+        let before = warp.executed;
+        let result = match self.observer.is_some() {
+            true => self.execute::<true>(warp, before + turn),
+            false => self.execute::<false>(warp, before + turn),
+        };
+        let used = warp.executed - before;
+        self.stats.warp_instructions += used;
+        self.stats.lane_instructions += std::mem::take(&mut warp.lane_count);
+        let pause = result?;
+        match self.fuel.checked_sub(used) {
+            Some(left) => self.fuel = left,
+            None => return Err(self.out_of_fuel(warp)),
+        }
+        Ok(pause)
+    }
+
+    fn turn_length(&self, warp: usize) -> u64 {
+        match self.grid.interleaves {
+            true => MIXED_TURNS[(mix(self.grid.schedule.seed ^ self.round << 32 ^ warp as u64) % 4) as usize],
+            false => TURN,
+        }
+    }
+
+    /// A short turn, in which what the warp asks for is noted.
+    fn run_noting(&mut self, w: &mut Warp) -> Checked<Pause> {
+        for _ in 0..SHORT_TURN {
+            self.note_asked(w);
+            let pause = self.run(w, 1)?;
+            if pause != Pause::Turn {
+                return Ok(pause);
+            }
+        }
+        Ok(Pause::Turn)
+    }
+
+    /// Whether a warp whose turn is over polls.
+    fn judge(&mut self, w: &mut Warp, pause: Pause, before: u64) -> Checked<Pause> {
+        let polls = matches!(pause, Pause::Turn | Pause::Sleeps) && w.effects == before;
+        if !polls {
+            w.polling.quiet = 0;
+            w.polling.again = pause == Pause::Yields && w.effects == before;
+            w.others_may_run();
+            return Ok(pause);
+        }
+        w.polling.quiet += 1;
+        if pause == Pause::Sleeps {
+            let state = state(w);
+            let same = std::mem::replace(&mut w.polling.slept, state) == state;
+            return Ok(self.poll(w, if same { Pause::Stays } else { Pause::Sleeps }));
+        }
+        // A warp that computes for long is looked at ever less often.
+        let quiet = w.polling.quiet;
+        match w.polling.again || quiet.is_power_of_two() || quiet.is_multiple_of(MOST_QUIET) {
+            true => self.probe(w, before),
+            false => Ok(Pause::Turn),
+        }
+    }
+
+    /// Executes some instructions more, to see whether they lead back to where the warp is.
+    fn probe(&mut self, w: &mut Warp, before: u64) -> Checked<Pause> {
+        let (pc, start) = (w.now.pc, state(w));
+        w.polling.asks = false;
+        for _ in 0..PROBE {
+            self.note_asked(w);
+            let pause = self.run(w, 1)?;
+            if pause != Pause::Turn || w.effects != before {
+                return Ok(pause);
+            }
+            if w.now.pc == pc && state(w) == start {
+                return Ok(self.poll(w, Pause::Stays));
+            }
+        }
+        let long = w.polling.quiet >= MOST_QUIET && w.polling.asks;
+        Ok(if long { self.poll(w, Pause::Spins) } else { Pause::Turn })
+    }
+
+    /// A warp polls, unless others of its lanes can run.
+    fn poll(&mut self, w: &mut Warp, pause: Pause) -> Pause {
+        w.polling.again = !w.run_others();
+        if w.polling.again { pause } else { Pause::Turn }
+    }
+
+    fn note_asked(&self, w: &mut Warp) {
+        let step = &self.grid.code.ops[w.now.pc as usize];
+        let (address, strong) = match &step.op {
+            Op::Load(t) if t.space != Space::Local => (&t.address, t.order.is_strong()),
+            Op::Atomic(a) => (&a.address, true),
+            _ => return,
+        };
+        let mut addresses = [0; 32];
+        w.polling.asks |= strong;
+        let known = self.addresses(w, w.now.mask, address, &mut addresses).is_ok();
+        if known && w.now.mask != 0 {
+            let first = addresses[w.now.mask.trailing_zeros() as usize];
+            w.polling.asked = Some((w.now.pc, first));
+        }
+    }
+
+    fn out_of_fuel(&self, warp: &Warp) -> Box<Fault> {
+        let what =
+            format!("the block has executed {} warp instructions and not ended", self.grid.schedule.fuel);
+        let mut fault = self.fault(warp, warp.now.mask, Class::OutOfFuel, what);
+        fault.instead = "look for a loop that never ends, or raise the schedule's fuel";
+        fault
+    }
+
+    /// The fault of a launch that has not ended in its time.
+    fn in_time(&self) -> Checked<()> {
+        if self.grid.watch.deadline.is_none_or(|end| Instant::now() < end) {
+            return Ok(());
+        }
+        let Some(warp) = self.warps.iter().find(|w| w.present() != 0) else { return Ok(()) };
+        let what = "the launch has not ended within its time limit; this warp is still running";
+        let mut fault = self.fault(warp, warp.present(), Class::OutOfFuel, what);
+        fault.instead = "look for a loop that waits for what never comes, or raise the limit";
+        Err(fault)
+    }
+
+    /// No warp is ready. This is fine if all have exited and nothing is left incomplete.
+    fn stuck(&self) -> Checked<()> {
+        let Some(first) = self.warps.iter().find(|w| w.present() != 0) else { return self.left_over() };
+        let reasons: Vec<String> = self.warps.iter().map(|w| self.wait_reason(w)).collect();
+        let what = format!("no warp can go on; {}", reasons.join("; "));
+        let at_barrier = |w: &Warp| w.present() == 0 || self.barriers.waiting_at(w.index).is_some();
+        let (class, instead) = match self.warps.iter().all(at_barrier) {
+            true => {
+                (Class::BarrierMismatch, "all warps must reach the same barriers with the same thread counts")
+            }
+            false => (
+                Class::Deadlock,
+                "every phase needs its arrivals, and copies of exactly the bytes it expects",
+            ),
+        };
+        let mut fault = self.fault(first, first.now.mask, class, what);
+        let barrier = self.barriers.waiting_at(first.index).map(|(_, pc, ..)| pc);
+        fault.place = Some(self.place(barrier.unwrap_or(first.now.pc)));
+        fault.instead = instead;
+        Err(fault)
+    }
+
+    /// Why a warp cannot run.
+    fn wait_reason(&self, w: &Warp) -> String {
+        let warp = w.index;
+        if let Some((pc, arrived, all)) = self.cluster.waiting_at(warp) {
+            let (who, line) = (self.warp_name(warp), self.place(pc).line);
+            return format!(
+                "{who} waits at the cluster's barrier in line {line} ({arrived} of {all} warps have arrived)"
+            );
+        }
+        if let Some((pc, wanted, free)) = self.cluster.short_of(warp) {
+            let (who, line) = (self.warp_name(warp), self.place(pc).line);
+            return format!("{who} waits in line {line} for {wanted} registers, of which {free} are free");
+        }
+        if let Some((id, pc, arrived, expected)) = self.barriers.waiting_at(warp) {
+            let (who, line) = (self.warp_name(warp), self.place(pc).line);
+            return format!(
+                "{who} waits at barrier {id} in line {line} ({arrived} of {expected} threads have arrived)"
+            );
+        }
+        if let Some((pc, address, arrivals, bytes)) = self.mbarriers.sleeping_at(warp) {
+            let (who, line, address) =
+                (self.warp_name(warp), self.place(pc).line, self.shared.local(address.into()));
+            return format!(
+                "{who} waits at the mbarrier at 0x{address:x} in line {line} ({arrivals} arrivals and {bytes} bytes are missing)"
+            );
+        }
+        let (who, line) = (self.warp_name(warp), |pc: u32| self.place(pc).line);
+        match (w.present(), w.polling.asked) {
+            (0, _) => format!("{who} has exited"),
+            (_, Some((pc, _))) => format!("{who} polls without success in line {}", line(pc)),
+            (_, None) => format!("{who} is in a loop that nobody ends, at line {}", line(w.now.pc)),
+        }
+    }
+
+    /// All warps have exited; a barrier at which some only arrived must have been completed.
+    fn left_over(&self) -> Checked<()> {
+        self.unfinished(None)?;
+        let Some((id, pc, warp, arrived, expected)) = self.barriers.left_over() else { return Ok(()) };
+        let warp = &self.warps[warp as usize];
+        let what =
+            format!("the block has ended, and {arrived} of {expected} threads have arrived at barrier {id}");
+        let mut fault = self.fault(warp, warp.live, Class::BarrierMismatch, what);
+        fault.place = Some(self.place(pc));
+        fault.instead = "all warps must reach the same barriers with the same thread counts";
+        Err(fault)
+    }
+
+    /// Whether nothing that runs beside the warps can still change what they see.
+    fn nothing_on_its_way(&self) -> bool {
+        self.copies.is_idle() && self.stores.is_idle()
+    }
+
+    /// The fault of a block that waits, and others with it, for what nobody does.
+    pub(super) fn waits_in_vain<'w>(&'w self, others: impl Iterator<Item = &'w Self>) -> Box<Fault> {
+        let Some(first) = self.warps.iter().find(|w| w.polling.again && w.present() != 0) else {
+            return self.fault(&self.warps[0], 1, Class::Deadlock, "the block waits for what nobody does");
+        };
+        let mut reasons = vec![self.reasons()];
+        let mut left = 0;
+        for (i, other) in others.enumerate() {
+            match i < MOST_NAMED {
+                true => reasons.push(format!("in block {:?}, {}", other.blocks[0], other.reasons())),
+                false => left += 1,
+            }
+        }
+        let unbegun = self.grid.left();
+        reasons.extend((left > 0).then(|| format!("{left} other blocks wait too")));
+        reasons.extend((unbegun > 0).then(|| format!("{unbegun} blocks have no room to begin")));
+        let what = format!("nobody can go on; {}", reasons.join("; "));
+        let mut fault = self.fault(first, first.now.mask, Class::Deadlock, what);
+        fault.instead = "what the threads wait for must be written by a thread that does not wait for them";
+        if let Some((pc, address)) = first.polling.asked {
+            fault.place = Some(self.place(pc));
+            self.locate(&mut fault, address);
+        }
+        fault
+    }
+
+    fn reasons(&self) -> String {
+        let all: Vec<String> = self.warps.iter().map(|w| self.wait_reason(w)).collect();
+        all.join("; ")
+    }
+}
+
+/// A number that differs, as good as always, where a warp is at another place or has other values.
+fn state(w: &Warp) -> u64 {
+    let mut hasher = FxHasher::default();
+    for frame in w.frames() {
+        [frame.pc, frame.join, frame.mask].iter().for_each(|n| hasher.write_u32(*n));
+    }
+    w.regs.w32.defined.iter().zip(&w.regs.w32.lanes).filter(|(known, _)| **known != 0).for_each(
+        |(_, lanes)| {
+            lanes.iter().for_each(|value| hasher.write_u32(*value));
+        },
+    );
+    w.regs.w64.defined.iter().zip(&w.regs.w64.lanes).filter(|(known, _)| **known != 0).for_each(
+        |(_, lanes)| {
+            lanes.iter().for_each(|value| hasher.write_u64(*value));
+        },
+    );
+    w.regs.pred.iter().zip(&w.regs.pred_defined).for_each(|(value, known)| hasher.write_u32(value & known));
+    hasher.write_usize(w.calls.len());
+    w.local.iter().take(w.top.div_ceil(4) as usize).flatten().for_each(|word| hasher.write_u32(*word));
+    hasher.finish()
+}

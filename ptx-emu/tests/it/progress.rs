@@ -1,0 +1,119 @@
+//! Lanes, warps and blocks that wait for each other without `nanosleep`, and those that wait in vain.
+
+use ptx_emu::{Class, Fault, Order, Trace};
+
+use crate::machine::{SETUP, Setup, kernel, launch};
+
+const ORDERS: [(Order, u64); 4] =
+    [(Order::InOrder, 0), (Order::Reversed, 0), (Order::Shuffled, 1), (Order::Shuffled, 2)];
+
+/// Runs a body under every order, with so little fuel that nobody may poll for long.
+fn each(body: &str, grid: u32, block: u32, see: impl Fn(Result<Vec<u8>, Box<Fault>>)) {
+    for (order, seed) in ORDERS {
+        for trace in [Trace::Off, Trace::On] {
+            let setup = Setup { grid, block, order, seed, trace, fuel: 1 << 18, ..SETUP };
+            see(launch(&kernel(body), &[0; 256], 256, setup).map(|(out, _)| out));
+        }
+    }
+}
+
+fn ends(body: &str, grid: u32, block: u32, wanted: u32) {
+    each(body, grid, block, |found| {
+        let out = found.unwrap_or_else(|fault| panic!("{fault}\n{body}"));
+        assert_eq!(out[..4], wanted.to_le_bytes(), "{body}");
+    });
+}
+
+fn hangs(body: &str, grid: u32, block: u32, says: &str) {
+    each(body, grid, block, |found| {
+        let fault = found.expect_err(body);
+        assert_eq!(fault.class, Class::Deadlock, "{fault}");
+        assert!(fault.to_string().contains(says), "{fault}");
+    });
+}
+
+/// Every thread counts behind a lock that it spins for; lanes that have it meet those that spin behind the loop.
+const LOCK: &str = ".reg .b32 %r<4>; .reg .pred %p;
+    TRY: atom.acquire.gpu.global.cas.b32 %r0, [%in], 0, 1; setp.ne.u32 %p, %r0, 0; @%p bra TRY;
+    ld.global.u32 %r1, [%in+4]; add.u32 %r1, %r1, 1; st.global.u32 [%in+4], %r1;
+    atom.release.gpu.global.exch.b32 %r0, [%in], 0;
+    bar.warp.sync 0xffffffff;
+    bar.sync 0;
+    atom.acquire.gpu.global.add.u32 %r2, [%in+8], 1;
+    setp.ne.u32 %p, %r2, LAST; @%p bra END;
+    ld.relaxed.gpu.global.u32 %r1, [%in+4]; st.global.u32 [%out], %r1; END:";
+
+#[test]
+fn lanes_that_spin_for_a_lock_get_it() {
+    for (grid, block) in [(1, 32), (1, 64), (3, 64)] {
+        let body = LOCK.replace("LAST", &(grid * block - 1).to_string());
+        ends(&body, grid, block, grid * block);
+    }
+}
+
+/// Each block arrives and spins until all have, three times: more blocks than would run one after another.
+#[test]
+fn blocks_that_spin_for_each_other_meet() {
+    let body = ".reg .b32 %r<4>; .reg .pred %p, %q;
+        mov.u32 %r2, 0; setp.ne.u32 %q, %t, 0;
+    ROUND: add.u32 %r2, %r2, 40; @%q bra MET;
+        atom.acq_rel.gpu.global.add.u32 %r0, [%in], 1;
+    ASK: ld.acquire.gpu.global.u32 %r0, [%in]; setp.lt.u32 %p, %r0, %r2; @%p bra ASK;
+    MET: bar.sync 0; setp.lt.u32 %p, %r2, 120; @%p bra ROUND;
+        mov.u32 %r1, %ctaid.x; setp.eq.u32 %p, %r1, 7; @%q bra END; @%p st.global.u32 [%out], %r0; END:";
+    ends(body, 40, 33, 120);
+}
+
+/// One lane waits for another of its warp, on either side of a branch.
+#[test]
+fn a_lane_may_wait_for_another_one() {
+    let body = |first: &str| {
+        format!(
+            ".shared .b32 flag; .reg .b32 %r<3>; .reg .pred %p, %q;
+            setp.eq.u32 %q, %t, 0; @%q st.shared.u32 [flag], 0; bar.warp.sync 0xffffffff;
+            setp.{first}.u32 %p, %t, 5; @%p bra WAIT;
+            st.release.cta.shared.u32 [flag], 9; bra MEET;
+        WAIT: ld.acquire.cta.shared.u32 %r0, [flag]; setp.ne.u32 %p, %r0, 9; @%p bra WAIT;
+        MEET: bar.warp.sync 0xffffffff; ld.relaxed.cta.shared.u32 %r1, [flag];
+            shfl.sync.idx.b32 %r2, %r1, 31, 31, 0xffffffff; @%q st.global.u32 [%out], %r2;"
+        )
+    };
+    ends(&body("eq"), 1, 32, 9);
+    ends(&body("ne"), 1, 32, 9);
+}
+
+#[test]
+fn who_waits_in_vain_is_named() {
+    let spin = |flag: u32, sleep: &str| {
+        format!(
+            ".reg .b32 %r; .reg .pred %p; ASK: ld.relaxed.gpu.global.u32 %r, [%in+{flag}]; {sleep}
+            setp.eq.u32 %p, %r, 0; @%p bra ASK; st.global.u32 [%out], %r;"
+        )
+    };
+    hangs(&spin(0, ""), 1, 1, "warp 0 polls without success in line");
+    hangs(&spin(8, ""), 5, 64, "in block [");
+    hangs(&spin(8, "nanosleep.u32 20;"), 2, 32, "`ld.relaxed.gpu.global.u32 %r, [%in+8]`");
+    // Each of two blocks sets its flag when it has seen the other's.
+    let both = ".reg .b32 %r<2>; .reg .b64 %d; .reg .pred %p; mov.u32 %r0, %ctaid.x;
+        xor.b32 %r1, %r0, 1; mad.wide.u32 %d, %r1, 4, %in;
+    ASK: ld.acquire.gpu.global.u32 %r1, [%d]; setp.eq.u32 %p, %r1, 0; @%p bra ASK;
+        mad.wide.u32 %d, %r0, 4, %in; st.release.gpu.global.u32 [%d], 1;";
+    hangs(both, 2, 1, "nobody can go on");
+    // A lane that waits for another of its warp, which waits at a barrier of the warp.
+    let lanes = ".reg .b32 %r; .reg .pred %p; setp.ne.u32 %p, %t, 0; @%p bra MEET;
+    ASK: ld.relaxed.gpu.global.u32 %r, [%in]; setp.eq.u32 %p, %r, 0; @%p bra ASK;
+    MEET: bar.warp.sync 0xffffffff; st.relaxed.gpu.global.u32 [%in], 1;";
+    hangs(lanes, 1, 32, "polls without success");
+    hangs(".reg .b32 %r; AGAIN: bra AGAIN;", 1, 1, "a loop that nobody ends");
+}
+
+/// A loop that counts is never twice in the same state; it is found all the same.
+#[test]
+fn who_counts_while_it_waits_is_found() {
+    let body = ".reg .b32 %r<2>; .reg .pred %p; mov.u32 %r1, 0;
+        ASK: ld.relaxed.gpu.global.u32 %r0, [%in]; add.u32 %r1, %r1, 1; nanosleep.u32 20;
+        setp.eq.u32 %p, %r0, 0; @%p bra ASK;";
+    let setup = Setup { grid: 2, block: 32, fuel: 1 << 28, ..SETUP };
+    let fault = launch(&kernel(body), &[0; 4], 4, setup).map(|_| ()).expect_err("nobody writes it");
+    assert_eq!(fault.class, Class::Deadlock, "{fault}");
+}
