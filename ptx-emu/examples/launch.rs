@@ -53,7 +53,7 @@ fn runs(job: &Value, module: &Module, kernel: &Kernel) -> Result<(Vec<Value>, bo
     let mut unwritten = false;
     let (mut answers, mut first) = (Vec::new(), None::<Vec<u8>>);
     for (i, schedule) in list(&job["schedules"]).iter().enumerate() {
-        let (outputs, whole, fault) = launch(job, module, kernel, schedule)?;
+        let Ended { outputs, whole, fault } = launch(job, module, kernel, schedule)?;
         if first.as_ref() != Some(&outputs) {
             fs::write(format!("{}.{i}", string(&job["out"])?), &outputs)?;
         }
@@ -64,13 +64,17 @@ fn runs(job: &Value, module: &Module, kernel: &Kernel) -> Result<(Vec<Value>, bo
     Ok((answers, unwritten))
 }
 
-/// Launches under one schedule; gives the bytes of the outputs, whether all are written, and the fault if there is one.
-fn launch(
-    job: &Value,
-    module: &Module,
-    kernel: &Kernel,
-    schedule: &Value,
-) -> Result<(Vec<u8>, bool, Option<Box<Fault>>), Failure> {
+/// What a launch leaves.
+struct Ended {
+    /// The bytes of all outputs.
+    outputs: Vec<u8>,
+    /// Whether all of them are written.
+    whole: bool,
+    fault: Option<Box<Fault>>,
+}
+
+/// Launches under one schedule.
+fn launch(job: &Value, module: &Module, kernel: &Kernel, schedule: &Value) -> Result<Ended, Failure> {
     let memory = Memory::new(MEMORY);
     let buffers = list(&job["buffers"]).iter().map(|b| buffer(&memory, b)).collect::<Result<Vec<_>, _>>()?;
     for symbol in list(&job["symbols"]) {
@@ -103,7 +107,7 @@ fn launch(
         whole &= memory.uninitialised(address, bytes as u64)?.is_none();
         memory.read(address, &mut outputs[start..])?;
     }
-    Ok((outputs, whole, fault))
+    Ok(Ended { outputs, whole, fault })
 }
 
 /// The address and the bytes of a buffer, filled if it has data.
