@@ -3,7 +3,7 @@
 use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Device, Error, Host, Kernel, Queue};
 use warpwright_kernels::matmul::plan::Shape;
-use warpwright_kernels::matmul::{Epilogue, Form, Matmul, MatmulArgs, MatmulSync};
+use warpwright_kernels::matmul::{Epilogue, Matmul, MatmulArgs, MatmulSync};
 use warpwright_kernels::{Multiply, Overlap};
 
 use super::weights::Rows;
@@ -138,11 +138,6 @@ impl Cores {
 }
 
 impl Product {
-    /// Whether it takes a whole multiprocessor for 256 rows: such a product is slower in a pipeline.
-    pub(crate) fn is_tall(self) -> bool {
-        matches!(self, Product::Warpgroups(Matmul { form: Form::Tall, .. }))
-    }
-
     pub(crate) fn load(self, context: &Context) -> Result<ProductKernel, Error> {
         Ok(match self {
             Product::Warpgroups(kernel) => ProductKernel::Warpgroups(load(context, kernel)?),
