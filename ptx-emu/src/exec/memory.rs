@@ -6,7 +6,7 @@ use super::shared::{Access, AccessError};
 use super::step::extend;
 use super::warp::Warp;
 use super::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
-use crate::code::{Address, Atomic, Fence, MemoryOrder, RegisterOperand, Scope, Space, Transfer, Unwritten};
+use crate::code::{Address, Atomic, Fence, MemoryOrder, RegisterOperand, Scope, Space, Transfer};
 use crate::fault::OtherPlace;
 use crate::{Class, Fault};
 
@@ -534,75 +534,5 @@ impl Worker<'_, '_> {
         fault.instead = "let one lane store, or use an atomic";
         self.locate(&mut fault, address);
         fault
-    }
-
-    fn load_local(&mut self, w: &mut Warp, mask: u32, t: &Transfer, addresses: &Addresses) -> Checked<()> {
-        let bytes = t.width.bytes;
-        self.check_local(w, mask, t, addresses)?;
-        for (i, to) in t.regs.iter().enumerate() {
-            let (mut out, mut unknown) = ([0; 32], 0);
-            for lane in lanes(mask) {
-                let at = addresses[lane] as usize + bytes as usize * i;
-                let byte = |k: usize| {
-                    u64::from(w.local[(at + k) / 4][lane] >> (8 * ((at + k) % 4)) & 0xff) << (8 * k)
-                };
-                let missing = |k: &usize| w.local_init[(at + k) / 4][lane] >> ((at + k) % 4) & 1 == 0;
-                let first = (0..bytes as usize).find(missing);
-                if t.unwritten == Unwritten::Copied && (0..bytes as usize).all(|k| missing(&k)) {
-                    unknown |= 1 << lane;
-                }
-                if let Some(k) = first.filter(|_| t.unwritten == Unwritten::Fault) {
-                    let what = "local memory is read that the thread has not written";
-                    let mut fault = self.fault(w, 1 << lane, Class::UninitialisedLocal, what);
-                    fault.address = Some((at + k) as u64);
-                    return Err(fault);
-                }
-                out[lane] = (0..bytes as usize).map(byte).sum();
-            }
-            if let Some(to) = to {
-                put(w, *to, mask, &out.map(|v| extend(v, bytes, t.width.signed, to.bits)));
-                w.regs.forget(to.bits, to.slot, unknown);
-            }
-        }
-        Ok(())
-    }
-
-    fn store_local(&mut self, w: &mut Warp, mask: u32, t: &Transfer, addresses: &Addresses) -> Checked<()> {
-        let bytes = t.width.bytes;
-        self.check_local(w, mask, t, addresses)?;
-        for (i, from) in t.regs.iter().flatten().enumerate() {
-            // What has no value is passed on: whoever reads it is the mistake.
-            let known = mask & w.regs.defined(from.bits, from.slot);
-            let values = self.take(w, *from, known)?;
-            for lane in lanes(mask) {
-                for k in 0..bytes as usize {
-                    let at = addresses[lane] as usize + bytes as usize * i + k;
-                    let shift = 8 * (at % 4);
-                    let word = &mut w.local[at / 4][lane];
-                    *word = *word & !(0xff << shift) | ((values[lane] >> (8 * k)) as u32 & 0xff) << shift;
-                    let init = &mut w.local_init[at / 4][lane];
-                    *init = *init & !(1 << (at % 4)) | ((known >> lane & 1) as u8) << (at % 4);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Bounds and alignment of an access to local memory.
-    fn check_local(&self, w: &Warp, mask: u32, t: &Transfer, addresses: &Addresses) -> Checked<()> {
-        let bytes = t.width.bytes * t.regs.len() as u32;
-        self.check_alignment(w, mask, addresses, bytes)?;
-        let end = u64::from(w.top);
-        let bad =
-            lanes(mask).filter(|l| addresses[*l] == 0 || addresses[*l].saturating_add(bytes.into()) > end);
-        let bad = bad.fold(0, set_bit);
-        if bad == 0 {
-            return Ok(());
-        }
-        let address = addresses[bad.trailing_zeros() as usize];
-        let what = format!("local memory is accessed at 0x{address:x}; the thread has {end} bytes");
-        let mut fault = self.fault(w, bad, Class::OutOfBounds, what);
-        fault.address = Some(address);
-        Err(fault)
     }
 }

@@ -12,6 +12,7 @@ mod global;
 mod grid;
 mod history;
 mod late;
+mod local;
 mod matrix;
 mod mbarrier;
 mod memory;

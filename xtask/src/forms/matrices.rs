@@ -1,7 +1,6 @@
 //! Names of matrix products: their operands depend on shape and types.
 
-use super::Form;
-use super::table::list;
+use super::form::{Form, list};
 
 /// Products, whose operands depend on shape and types.
 pub(super) fn products() -> Vec<Form> {

@@ -4,6 +4,7 @@
 //! What ptxas takes the emulator must run or call unsupported, and what ptxas refuses for every target the emulator must
 //! not take. The command lists where they differ; [`check`] is the part of it that a change must pass.
 
+mod form;
 mod matrices;
 mod table;
 
@@ -16,6 +17,7 @@ use anyhow::{Context, Result, ensure};
 use ptx_emu::{ErrorKind, Module, RefusedKernel};
 
 use crate::cuda_tools;
+use form::Form;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -38,13 +40,6 @@ const TARGETS: &[&str] = &["sm_90a", "sm_100a", "sm_103a", "sm_120a"];
 const VERSION: &str = "9.5";
 /// Kernels in a text.
 const BATCH: usize = 2000;
-
-/// One instruction, written out.
-#[derive(Clone, Debug)]
-struct Form {
-    name: String,
-    line: String,
-}
 
 /// What was said of a form, for the target where most was said in favour.
 #[derive(Clone, Debug, Default)]

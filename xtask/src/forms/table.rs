@@ -1,6 +1,7 @@
 //! Names that may be instructions, and operands for them.
 
-use super::{Form, matrices};
+use super::form::{Form, list};
+use super::matrices;
 
 /// Names with alternatives in braces, and operands. In these a letter is a register: `T` of the size of the last type, `D`
 /// of the first, `S` of the second, `W` twice the last; `p` a predicate and `h`, `r`, `l`, `q` one of 16, 32, 64, 128 bits.
@@ -554,10 +555,6 @@ fn letter(size: u32) -> char {
 
 fn size(suffix: &str) -> Option<u32> {
     TYPES.iter().find(|(ty, _)| *ty == suffix).map(|(_, size)| *size)
-}
-
-pub(super) fn list(registers: Vec<String>) -> String {
-    format!("{{{}}}", registers.join(", "))
 }
 
 /// A register, or as many as `.v4` says.
