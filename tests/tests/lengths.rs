@@ -10,7 +10,7 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 /// The middle function, and the one that nine in ten do not exceed, over the sources of all crates.
 const MEDIAN: usize = 7;
-const NINE_IN_TEN: usize = 19;
+const NINE_IN_TEN: usize = 20;
 
 /// The longest function.
 const FUNCTION: usize = 50;
