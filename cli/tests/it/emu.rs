@@ -148,11 +148,19 @@ fn races_on_global_memory_are_found_on_demand() {
 }
 
 #[test]
-fn a_kernel_that_waits_for_ever_is_stopped() {
-    let args = ["-k", "waits", "--grid", "2", "--arg", "flag=in:u32:1=zeros", "--timeout", "0.2"];
+fn a_kernel_that_never_ends_is_stopped() {
+    let args = ["-k", "counts", "--arg", "y=inout:u32:1=zeros", "--timeout", "0.2"];
     let end = emu("wrong", &args);
     let start = "finding 1: OutOfFuel: the launch has not ended within its time limit";
     assert!(end.code == Some(1) && end.out.starts_with(start), "{}{}", end.out, end.err);
+}
+
+#[test]
+fn a_kernel_that_waits_for_what_nobody_does_is_named() {
+    let end = emu("wrong", &["-k", "waits", "--arg", "flag=in:u32:1=zeros"]);
+    let start = "finding 1: Deadlock: nobody can go on; ";
+    assert!(end.code == Some(1) && end.out.starts_with(start), "{}{}", end.out, end.err);
+    assert!(end.out.contains("polls without success in line 66"), "{}", end.out);
 }
 
 #[test]

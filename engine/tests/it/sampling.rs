@@ -219,7 +219,7 @@ fn what_is_out_of_range_is_refused() {
     let says = |sampling: Sampling, sentence: &str| assert_eq!(refusal(sampling), sentence);
     says(
         Sampling { temperature: 0.001, ..off.clone() },
-        "the sampling option temperature is 0.001; it can be 0.01 to 100",
+        "the temperature is 0.001; it can be 0, the most likely token each time, or 0.01 to 100",
     );
     says(Sampling { top_p: 0.0, ..off.clone() }, "the sampling option top_p is 0; it can be 0.000001 to 1");
     says(Sampling { min_p: f64::NAN, ..off.clone() }, "the sampling option min_p is NaN; it can be 0 to 1");

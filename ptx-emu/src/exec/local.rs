@@ -5,8 +5,8 @@ use super::memory::{Addresses, put};
 use super::step::extend;
 use super::warp::Warp;
 use super::{lanes, set_bit};
-use crate::code::{Transfer, Unwritten};
 use crate::Class;
+use crate::code::{Transfer, Unwritten};
 
 impl Worker<'_, '_> {
     pub(super) fn load_local(
