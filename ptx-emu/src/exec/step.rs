@@ -236,13 +236,11 @@ impl Worker<'_, '_> {
                 w.resume();
             }
             if w.now.mask == 0 {
-                if !w.apart.is_empty() && w.run_apart() {
-                    continue;
+                match w.calls.is_empty() {
+                    _ if !w.apart.is_empty() && w.run_apart() => {}
+                    true => return Ok(Pause::Ended),
+                    false => self.leave(w)?,
                 }
-                if w.calls.is_empty() {
-                    return Ok(Pause::Ended);
-                }
-                self.leave(w)?;
                 continue;
             }
             if w.executed >= until {
