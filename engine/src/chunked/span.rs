@@ -1,8 +1,7 @@
 //! Which rows of the workspace kernels work on: all tokens of a pass, or the last one alone.
 //!
-//! What keeps a token in its place for the whole pass (the residual stream, queries, states) is read from the first
-//! row of the span on. Activations between two kernels of a layer begin at the front of their buffers, with room for
-//! as many rows as the span says.
+//! In the residual stream and the queries, a token has the same row for the whole pass. Activations between two kernels
+//! of a layer begin at the front of their buffers, whichever tokens they are of.
 
 use warpwright_driver::{Buffer, Element, View};
 
@@ -26,13 +25,8 @@ impl Span {
     }
 
     /// So many rows of a buffer where tokens keep their places.
-    pub(super) fn places<T: Element>(self, all: &Buffer<T>, rows: u32, len: u32) -> View<T> {
+    pub(super) fn rows<T: Element>(self, all: &Buffer<T>, rows: u32, len: u32) -> View<T> {
         all.view_range((self.first * len) as usize..((self.first + rows) * len) as usize)
-    }
-
-    /// The same, with as many rows as activations have room for.
-    pub(super) fn places_and_room<T: Element>(self, all: &Buffer<T>, len: u32) -> View<T> {
-        self.places(all, self.capacity, len)
     }
 
     /// Activations between two kernels.

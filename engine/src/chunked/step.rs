@@ -189,7 +189,7 @@ impl<'a> Pass<'a> {
 
     /// The rows of the pass's tokens in a buffer where tokens keep their places.
     fn rows<T: Element>(&self, all: &Buffer<T>, len: u32) -> View<T> {
-        self.span.places(all, self.given.tokens, len)
+        self.span.rows(all, self.given.tokens, len)
     }
 
     /// Rows of the kernels that have their number compiled in.
@@ -320,7 +320,7 @@ impl<'a> Pass<'a> {
         let (w, c) = (&self.chunked.workspace, &self.chunked.config);
         let to = match &w.projected {
             Some(projected) => self.span.activations(projected, c.hidden),
-            None => self.span.places_and_room(&w.x, c.hidden),
+            None => self.span.rows(&w.x, self.span.capacity, c.hidden),
         };
         let operand = self.operand(&x.values, &x.scale, rows.n);
         let matmul = self.chosen(rows, kernels::projection(c));
@@ -341,7 +341,7 @@ impl<'a> Pass<'a> {
         let args = AddNormedArgs::<Host> {
             x: &Workspace::rows(projected, rows, c.hidden),
             gamma: &gamma.cast()?,
-            y: &self.span.places(&w.x, rows, c.hidden),
+            y: &self.span.rows(&w.x, rows, c.hidden),
             n: c.hidden,
             epsilon: c.epsilon,
             blocks: rows,
@@ -470,7 +470,7 @@ impl Pass<'_> {
     fn attend_items(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
         let (cache, w, c) = (self.given.cache, &self.chunked.workspace, &self.chunked.config);
         let args = PromptAttentionArgs::<Host> {
-            q: &self.span.places_and_room(&w.q, c.q_len()),
+            q: &self.span.rows(&w.q, self.span.capacity, c.q_len()),
             k_cache: &cache.k[index],
             v_cache: &cache.v[index],
             pages: cache.table,
