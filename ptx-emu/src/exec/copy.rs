@@ -187,24 +187,19 @@ impl<'g> Worker<'g, '_> {
             fault.instead = "name an mbarrier of the block that is stored to";
             return Err(fault);
         }
+        let (to, barrier) = (to as u32, barrier as u32);
+        self.pend(w, lane, PendingArrival { to, bytes, barrier, words, ..PendingArrival::default() });
+        Ok(())
+    }
+
+    /// Lets a copy of a lane land later, and covers where it lands.
+    fn pend(&mut self, w: &Warp, lane: usize, arrival: PendingArrival) {
         let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
-        let (pc, thread, to, barrier) = (w.now.pc, w.index * 32 + lane as u32, to as u32, barrier as u32);
+        let (pc, thread) = (w.now.pc, w.index * 32 + lane as u32);
         let mut phases = Clock::new();
         self.shared.clocks.release_phases(w.index, &mut phases);
-        let arrival = PendingArrival {
-            pc,
-            thread,
-            to,
-            bytes,
-            barrier,
-            due,
-            phases,
-            words,
-            ..PendingArrival::default()
-        };
-        self.copies.arrivals.push(arrival);
-        self.shared.cover(to, bytes, true);
-        Ok(())
+        self.shared.cover(arrival.to, arrival.bytes, true);
+        self.copies.arrivals.push(PendingArrival { pc, thread, due, phases, ..arrival });
     }
 
     fn issue(
@@ -219,25 +214,9 @@ impl<'g> Worker<'g, '_> {
         self.claim(w, lane, to, bytes, Proxy::Async)?;
         let a = self.source(w, lane, from, bytes)?;
         self.record_source(w, lane, a, from, bytes)?;
-        let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
-        let (pc, thread) = (w.now.pc, w.index * 32 + lane as u32);
         if bytes > 0 {
             let (to, barrier) = (to as u32, barrier as u32);
-            let mut phases = Clock::new();
-            self.shared.clocks.release_phases(w.index, &mut phases);
-            let arrival = PendingArrival {
-                pc,
-                thread,
-                to,
-                from,
-                bytes,
-                barrier,
-                due,
-                phases,
-                ..PendingArrival::default()
-            };
-            self.copies.arrivals.push(arrival);
-            self.shared.cover(to, bytes, true);
+            self.pend(w, lane, PendingArrival { to, from, bytes, barrier, ..PendingArrival::default() });
         }
         Ok(())
     }
@@ -253,25 +232,9 @@ impl<'g> Worker<'g, '_> {
         let bytes = boxed.map.box_bytes();
         self.check_target(w, lane, barrier)?;
         self.claim(w, lane, to, bytes, Proxy::Async)?;
-        let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
-        let (pc, thread, to, barrier) = (w.now.pc, w.index * 32 + lane as u32, to as u32, barrier as u32);
-        let mut phases = Clock::new();
-        self.shared.clocks.release_phases(w.index, &mut phases);
-        let (boxed, from) = (Some(boxed), 0);
-        self.copies.arrivals.push(PendingArrival {
-            pc,
-            thread,
-            to,
-            from,
-            bytes,
-            barrier,
-            due,
-            before: None,
-            boxed,
-            words: Vec::new(),
-            phases,
-        });
-        self.shared.cover(to, bytes, true);
+        let (to, barrier) = (to as u32, barrier as u32);
+        let arrival = PendingArrival { to, bytes, barrier, boxed: Some(boxed), ..PendingArrival::default() };
+        self.pend(w, lane, arrival);
         Ok(())
     }
 

@@ -1,7 +1,8 @@
 //! The blocks of one host thread. They run one after another, and take turns where they wait for each other.
 //!
-//! A block runs until it ends, or until all its warps that can run poll, sleep or wait: then another one begins, or goes
-//! on that has begun. Under some schedules of traced launches, several blocks run in turns though none waits. When every block that has begun waits and no other is left, nobody can end the waiting.
+//! A block runs until it ends, or until all its warps that can run poll, sleep or wait. Then another block begins, or one
+//! that has begun goes on. Under some schedules of traced launches several blocks run in turns, though none waits. When
+//! every block that has begun waits and no other is left, nobody can end the waiting.
 
 use std::collections::VecDeque;
 
