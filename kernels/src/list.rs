@@ -21,7 +21,7 @@ use crate::train::cross_entropy::{LogitGradients, TokenLosses};
 use crate::train::dropout::AddMasked;
 use crate::train::embed::EmbedTokens;
 use crate::train::flash::{FlashForward, FlashKeys, FlashQueries, Parts};
-use crate::train::half::linear::{Logits, LoraGated, LoraLinear, LoraSum, LoraSwiGlu};
+use crate::train::half::linear::{Logits, LoraLinear, LoraSum, LoraSwiGlu, LoraSwiGluBackward};
 use crate::train::half::lora::{LoraDown, LoraGradients};
 use crate::train::half::rotate::{HeadsBackward, RotateForward};
 use crate::train::half::{convert, cross_entropy as logits, embed as tokens, norm, swiglu};
@@ -337,9 +337,9 @@ impl List {
             let [nt, nn] = [products::Form::Nt, products::Form::Nn].map(linear);
             self.add([nt, LoraLinear { bias: true, ..nt }, LoraLinear { residual: true, ..nt }]);
             self.add([nn, LoraLinear { residual: true, ..nn }]);
-            self.add([LoraGated { tile }]);
-            self.add([LoraSum { tile }]);
             self.add([LoraSwiGlu { tile }]);
+            self.add([LoraSum { tile }]);
+            self.add([LoraSwiGluBackward { tile }]);
         }
         self.add([Logits]);
         self.add([16, 48, 128].map(|rank| LoraDown { rank }));

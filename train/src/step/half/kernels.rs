@@ -6,7 +6,7 @@ use warpwright_kernels::train::flash::{FlashForward, FlashKeys, FlashQueries, Pa
 use warpwright_kernels::train::half::convert::{ApplyMask, Nf4Dequantize, Round};
 use warpwright_kernels::train::half::cross_entropy::LogitGradients;
 use warpwright_kernels::train::half::embed::EmbedTokens;
-use warpwright_kernels::train::half::linear::{Logits, LoraGated, LoraLinear, LoraSum, LoraSwiGlu};
+use warpwright_kernels::train::half::linear::{Logits, LoraLinear, LoraSum, LoraSwiGlu, LoraSwiGluBackward};
 use warpwright_kernels::train::half::lora::{LoraDown, LoraGradients};
 use warpwright_kernels::train::half::norm::{RmsNormBackward, RmsNormForward};
 use warpwright_kernels::train::half::rotate::{HeadsBackward, RotateForward};
@@ -32,9 +32,9 @@ pub(super) struct Kernels {
     pub(super) down: Kernel<LoraDown>,
     pub(super) gradients: Kernel<LoraGradients>,
     linear: Vec<Kernel<LoraLinear>>,
-    gated: Vec<Kernel<LoraGated>>,
+    gated: Vec<Kernel<LoraSwiGlu>>,
     sums: Vec<Kernel<LoraSum>>,
-    swiglu_linear: Vec<Kernel<LoraSwiGlu>>,
+    swiglu_linear: Vec<Kernel<LoraSwiGluBackward>>,
     pub(super) rotate: Kernel<RotateForward>,
     pub(super) rotated_backward: Kernel<HeadsBackward>,
     pub(super) values_backward: Kernel<HeadsBackward>,
@@ -72,9 +72,9 @@ impl Kernels {
             down: load(context, LoraDown { rank })?,
             gradients: load(context, LoraGradients { rank })?,
             linear: linear(context)?,
-            gated: each_tile(|tile| Ok(load(context, LoraGated { tile })?))?,
+            gated: each_tile(|tile| Ok(load(context, LoraSwiGlu { tile })?))?,
             sums: each_tile(|tile| Ok(load(context, LoraSum { tile })?))?,
-            swiglu_linear: each_tile(|tile| Ok(load(context, LoraSwiGlu { tile })?))?,
+            swiglu_linear: each_tile(|tile| Ok(load(context, LoraSwiGluBackward { tile })?))?,
             rotate: load(context, RotateForward { head_dim, pairing, norm: head_norms })?,
             rotated_backward: back(Some(pairing), head_norms)?,
             values_backward: back(None, false)?,
@@ -104,7 +104,7 @@ impl Kernels {
     }
 
     /// Likewise of the projection before SwiGLU.
-    pub(super) fn gated(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraGated> {
+    pub(super) fn gated(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSwiGlu> {
         self.best(self.gated.iter(), |kernel| [kernel.def().tile, kernel.def().tiles(rows, columns)])
     }
 
@@ -114,7 +114,7 @@ impl Kernels {
     }
 
     /// Likewise of a gradient through SwiGLU.
-    pub(super) fn swiglu_linear(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSwiGlu> {
+    pub(super) fn swiglu_linear(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSwiGluBackward> {
         self.best(self.swiglu_linear.iter(), |kernel| [kernel.def().tile, kernel.def().tiles(rows, columns)])
     }
 

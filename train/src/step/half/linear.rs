@@ -6,7 +6,7 @@ use ptx_gen::bf16;
 use warpwright_driver::{Error, Host, MapArg, Queue, View};
 use warpwright_kernels::train::half::convert::{ApplyMaskArgs, Nf4DequantizeArgs};
 use warpwright_kernels::train::half::linear::{
-    LoraGatedArgs, LoraLinearArgs, LoraSumArgs, LoraSwiGluArgs, MapTiles,
+    LoraLinearArgs, LoraSumArgs, LoraSwiGluArgs, LoraSwiGluBackwardArgs, MapTiles,
 };
 use warpwright_kernels::train::half::lora::{LoraDownArgs, LoraGradientsArgs};
 use warpwright_kernels::train::products::Form;
@@ -136,7 +136,7 @@ impl Step {
             self.term(Form::Nt, [x, &w], [rows, columns, depth], pair, tiles)?;
         let map = |view: &View<bf16>| self.maps.of(view, [rows, columns], tiles.y);
         let (g, up, a) = (map(g)?, map(up)?, map(a)?);
-        let args = LoraGatedArgs::<Host> {
+        let args = LoraSwiGluArgs::<Host> {
             x: &x,
             w: &w,
             u: &u,
@@ -280,7 +280,7 @@ impl Step {
             self.term(Form::Nn, [dy, &w], [rows, columns, depth], du, tiles)?;
         let map = |view: &View<bf16>| self.maps.of(view, [rows, columns], tiles.y);
         let (g, up, dg, dup) = (map(&layer.g)?, map(&layer.up)?, map(dg)?, map(dup)?);
-        let args = LoraSwiGluArgs::<Host> {
+        let args = LoraSwiGluBackwardArgs::<Host> {
             x: &x,
             w: &w,
             u: &u,

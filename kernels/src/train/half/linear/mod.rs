@@ -17,23 +17,23 @@
 //! | kernel | does |
 //! |---|---|
 //! | [`LoraLinear`] | a projection, or the gradient of its input |
-//! | [`LoraGated`] | the feed-forward block's second projection, with SwiGLU behind it |
+//! | [`LoraSwiGlu`] | the feed-forward block's second projection, with SwiGLU behind it |
 //! | [`LoraSum`] | the gradient of an input of several projections |
-//! | [`LoraSwiGlu`] | the gradient of the feed-forward block's last input, through SwiGLU |
+//! | [`LoraSwiGluBackward`] | the gradient of the feed-forward block's last input, through SwiGLU |
 //! | [`Logits`] | logits |
 
-mod gated;
 mod logits;
 mod projection;
 mod sum;
 mod swiglu;
+mod swiglu_backward;
 mod tiled;
 
-pub use gated::{LoraGated, LoraGatedArgs};
 pub use logits::{Logits, LogitsArgs};
 pub use projection::{LoraLinear, LoraLinearArgs, MapTiles};
 pub use sum::{LoraSum, LoraSumArgs};
 pub use swiglu::{LoraSwiGlu, LoraSwiGluArgs};
+pub use swiglu_backward::{LoraSwiGluBackward, LoraSwiGluBackwardArgs};
 
 use crate::case::Random;
 use ptx_gen::*;

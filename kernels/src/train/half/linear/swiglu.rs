@@ -1,48 +1,45 @@
-//! The gradient of the feed-forward block's last projection through SwiGLU, as one product:
+//! The feed-forward block's second projection with SwiGLU behind it, as one product:
 //!
 //! ```text
-//! da  = dy W + du A        a = silu(g) up
-//! dg  = da up silu'(g)
-//! dup = da silu(g)
+//! up = x W^T + u B^T
+//! a  = silu(g) up
 //! ```
 //!
-//! `da` is never in memory, and not rounded.
+//! `a` is made of the rounded `up`, as the backward reads it: to the same bits as by a kernel of its own.
 
 use super::tiled::*;
-use super::{BOUND, LoraLinear, MapTiles, matrix, scalar};
+use super::{BOUND, LoraLinear, MapTiles, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::simple::swiglu::Activation;
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
-use crate::train::products::{Form, nn};
-use crate::train::swiglu::backward;
+use crate::train::products::{Form, nn, nt};
+use crate::train::swiglu::forward;
 use ptx_gen::*;
 
 args! {
     /// Arguments of [`LoraSwiGlu`].
     pub struct LoraSwiGluArgs {
-        /// `[rows, depth]`: `dy`
+        /// `[rows, depth]`
         x: InMap<bf16>,
-        /// `[depth, columns]`
+        /// `[columns, depth]`
         w: InMap<bf16>,
-        /// `[rows, rank]`: `du`; anything if `rank` is 0
+        /// `[rows, rank]`; anything if `rank` is 0
         u: InMap<bf16>,
         /// `[rank, columns]`; anything if `rank` is 0
-        a: InMap<bf16>,
+        b: InMap<bf16>,
         /// `[rows, columns]`
         g: InMap<bf16>,
         /// `[rows, columns]`
-        up: InMap<bf16>,
+        up: OutMap<bf16>,
         /// `[rows, columns]`
-        dg: OutMap<bf16>,
-        /// `[rows, columns]`
-        dup: OutMap<bf16>,
+        a: OutMap<bf16>,
         /// Tokens.
         rows: u32,
         /// Length of a row of `g`, a multiple of 8.
         columns: u32,
-        /// Length of a row of `dy`, a multiple of 8.
+        /// Length of a row of `x`, a multiple of 8.
         depth: u32,
         /// Rank of the adapter, a multiple of 8; 0 without one.
         rank: u32,
@@ -62,9 +59,9 @@ pub struct LoraSwiGlu {
 const BESIDE: u32 = 2 * GROUPS * Y.bytes();
 
 impl LoraSwiGlu {
-    /// What the tensor maps copy: `x` of every left operand, `w` of weights, `b` of A, `y` of all that has rows and columns.
+    /// What the tensor maps copy: `x` of every left operand, `w` of weights, `b` of B, `y` of all that has rows and columns.
     pub fn map_tiles(&self) -> MapTiles {
-        LoraLinear { form: Form::Nn, tile: self.tile, bias: false, residual: false }.map_tiles()
+        LoraLinear { form: Form::Nt, tile: self.tile, bias: false, residual: false }.map_tiles()
     }
 
     /// Tiles of a product of so many rows and columns.
@@ -72,19 +69,19 @@ impl LoraSwiGlu {
         tiles(self.tile, rows, columns)
     }
 
-    /// `dg` and `dup` of 64 columns, from `from` on: `dg` in place of the sums, `dup` in sums of its own.
-    fn finish<'k>(k: Builder<'k>, summed: &mut Summed<'_, 'k>, dup: &mut Accumulators<'k, f32>, from: u32) {
-        let (g, up) = (summed.extra(), summed.extra());
-        for (i, (g, up)) in (0..).zip(g.into_iter().flatten().zip(up.into_iter().flatten())) {
+    /// `up`, rounded, and `a` of 64 columns, from `from` on: `up` in place of the sums, `a` in sums of its own.
+    fn finish<'k>(k: Builder<'k>, summed: &mut Summed<'_, 'k>, a: &mut Accumulators<'k, f32>, from: u32) {
+        let g = summed.extra();
+        for (i, g) in (0..).zip(g.into_iter().flatten()) {
             if i % 4 == 0 {
-                k.note("dg and dup of 16 columns");
+                k.note("up and a of 16 columns");
             }
-            for (j, (g, up)) in (0..).zip(unpack(g).into_iter().zip(unpack(up))) {
-                let at = 2 * i + j;
-                let sum = &mut summed.sums.0[from as usize / 2 + at];
-                let (da, sigmoid) = (sum.get(), Activation::Silu.sigmoid(g));
-                sum.set(da * up * (sigmoid * g.fma(-sigmoid + 1.0, 1.0)));
-                dup.0[at].set(da * (g * sigmoid));
+            let at = 2 * i;
+            let sums = &mut summed.sums.0[from as usize / 2 + at..][..2];
+            let up = unpack(sums[0].get().pack_bf16(sums[1].get()));
+            for (j, (g, up)) in unpack(g).into_iter().zip(up).enumerate() {
+                sums[j].set(up);
+                a.0[at + j].set(g * Activation::Silu.sigmoid(g) * up);
             }
         }
     }
@@ -94,7 +91,7 @@ impl KernelDef for LoraSwiGlu {
     type Args<S: Side> = LoraSwiGluArgs<S>;
 
     fn name(&self) -> String {
-        format!("train_linear_swiglu_backward_{}", self.tile)
+        format!("train_linear_swiglu_{}", self.tile)
     }
 
     fn block(&self) -> u32 {
@@ -112,12 +109,12 @@ impl KernelDef for LoraSwiGlu {
         self.multiple("depth", a.depth, 8)?;
         self.require(a.rank.is_multiple_of(8), || format!("rank is {}, must be a multiple of 8", a.rank))?;
         self.length("x", a.x, "rows * depth", &[a.rows, a.depth])?;
-        self.length("w", a.w, "depth * columns", &[a.depth, a.columns])?;
+        self.length("w", a.w, "columns * depth", &[a.columns, a.depth])?;
         if a.rank > 0 {
             self.length("u", a.u, "rows * rank", &[a.rows, a.rank])?;
-            self.length("a", a.a, "rank * columns", &[a.rank, a.columns])?;
+            self.length("b", a.b, "rank * columns", &[a.rank, a.columns])?;
         }
-        for (name, len) in [("g", a.g), ("up", a.up), ("dg", a.dg), ("dup", a.dup)] {
+        for (name, len) in [("g", a.g), ("up", a.up), ("a", a.a)] {
             self.length(name, len, "rows * columns", &[a.rows, a.columns])?;
         }
         let tiles = self.tiles(a.rows, a.columns);
@@ -127,48 +124,53 @@ impl KernelDef for LoraSwiGlu {
     fn program<'k>(&self, k: Builder<'k>, a: LoraSwiGluArgs<Dev<'k>>) {
         let memory = k.tile_memory("tiles");
         let shape = Product { rows: a.rows, columns: a.columns };
-        let pair = |left: TensorMap<'k, bf16, Read>, right: TensorMap<'k, bf16, Read>, depth| Pair {
+        let pair = |left: TensorMap<'k, bf16, Read>, right: TensorMap<'k, bf16, Read>, by_rows, depth| Pair {
             left: left.of(X),
-            right: right.of(super::tiled::right(self.tile, true)),
-            by_rows: true,
+            right: right.of(super::tiled::right(self.tile, by_rows)),
+            by_rows,
             depth,
         };
-        let pairs = vec![pair(a.x, a.w, a.depth), pair(a.u, a.a, a.rank)];
-        let tiled = Tiled::new((memory, k), [self.tile, BESIDE], shape, pairs, vec![a.g.of(X), a.up.of(X)]);
+        let pairs = vec![pair(a.x, a.w, false, a.depth), pair(a.u, a.b, true, a.rank)];
+        let tiled = Tiled::new((memory, k), [self.tile, BESIDE], shape, pairs, vec![a.g.of(X)]);
         let out = memory.at(ring(self.tile, BESIDE).memory());
         tiled.run(|leaving, mut summed| {
             let out = out.row(leaving.group, 2 * Y.bytes());
-            let (dg, dup) = (a.dg.of(Y).at(out), a.dup.of(Y).at(out.at(Y.bytes())));
-            let mut of_up = Accumulators::zero(k, 64);
+            let (up, to) = (a.up.of(Y).at(out), a.a.of(Y).at(out.at(Y.bytes())));
+            let mut gated = Accumulators::zero(k, 64);
             for from in (0..self.tile).step_by(64) {
-                k.note("g and up of 64 columns");
-                Self::finish(k, &mut summed, &mut of_up, from);
-                k.note("round and store 64 columns of dg and dup");
+                k.note("g of 64 columns");
+                Self::finish(k, &mut summed, &mut gated, from);
+                k.note("round and store 64 columns of up and a");
                 let place = [summed.column + from, summed.row];
-                leaving.store(&[(dg, &*summed.sums, from), (dup, &of_up, 0)], place);
+                leaving.store(&[(up, &*summed.sums, from), (to, &gated, 0)], place);
             }
         });
     }
 
     fn reference(&self, a: LoraSwiGluArgs<Cpu<'_>>) {
-        let mut da = vec![0.0; a.dg.len()];
-        nn(&wide(a.x), &wide(a.w), a.columns as usize, &mut da);
+        let mut up = vec![0.0; a.up.len()];
+        nt(&wide(a.x), &wide(a.w), a.depth as usize, &mut up);
         if a.rank > 0 {
-            nn(&wide(a.u), &wide(a.a), a.columns as usize, &mut da);
+            nn(&wide(a.u), &wide(a.b), a.columns as usize, &mut up);
         }
-        let (dg, dup) = backward(&da, &wide(a.g), &wide(a.up));
-        narrow(&dg, a.dg);
-        narrow(&dup, a.dup);
+        narrow(&up, a.up);
+        narrow(&forward(&wide(a.g), &wide(a.up)), a.a);
     }
+}
+
+/// Numbers whose sums of products are exact in any order: one next to a tie would round either way, and `a` with it.
+fn eighths(random: &mut Random, rows: u32, columns: u32) -> CpuArg {
+    let number = |_| bf16::from_f32((8.0 * random.unit()).round() / 8.0);
+    CpuArg::Bf16((0..rows * columns).map(number).collect())
 }
 
 impl Variant for LoraSwiGlu {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let case = |[rows, columns, depth, rank, blocks]: [u32; 5]| {
             let mut random = Random(seed);
-            let shapes = [[rows, depth], [depth, columns], [rows, rank.max(8)], [rank.max(8), columns]];
-            let shapes = shapes.into_iter().chain([[rows, columns]; 4]);
-            let mut args: Vec<CpuArg> = shapes.map(|[n, m]| matrix(&mut random, n, m)).collect();
+            let shapes = [[rows, depth], [columns, depth], [rows, rank.max(8)], [rank.max(8), columns]];
+            let shapes = shapes.into_iter().chain([[rows, columns]; 3]);
+            let mut args: Vec<CpuArg> = shapes.map(|[n, m]| eighths(&mut random, n, m)).collect();
             args.extend([rows, columns, depth, rank, blocks].map(CpuArg::scalar));
             let label = format!("rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks}");
             Case { label, args, bound: BOUND }
@@ -177,12 +179,12 @@ impl Variant for LoraSwiGlu {
     }
 
     fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {
-        let [rows, columns, depth, rank] = [8, 9, 10, 11].map(|i| scalar(&args[i]));
+        let [rows, columns, depth, rank] = [7, 8, 9, 10].map(|i| scalar(&args[i]));
         Some(match param {
             "x" => [rows, depth],
-            "w" => [depth, columns],
+            "w" => [columns, depth],
             "u" => [rows, rank.max(8)],
-            "a" => [rank.max(8), columns],
+            "b" => [rank.max(8), columns],
             _ => [rows, columns],
         })
     }
