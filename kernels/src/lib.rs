@@ -31,6 +31,7 @@ pub mod sample;
 mod shared_rows;
 pub mod simple;
 pub mod state;
+mod tiled;
 pub mod train;
 
 pub use add_normed::{AddNormed, AddNormedArgs};
@@ -51,3 +52,4 @@ pub use simple::log_likelihood::LogLikelihood;
 pub use simple::rms_norm::RmsNorm;
 pub use simple::rope::{Pairing, Rope};
 pub use simple::swiglu::{Activation, SwiGlu};
+pub use tiled::ProductTile;

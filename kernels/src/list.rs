@@ -14,6 +14,7 @@ use crate::pipeline::{
 use crate::prompt::{ChunkItems, PromptAttention, PromptAttentionWgmma, RotateTokens};
 use crate::sample::{AllowTokens, SampleAdjust, SampleGather, SampleToken};
 use crate::simple::attention::{Attention, AttentionCombine};
+use crate::tiled::ProductTile;
 use crate::train::adamw::AdamWUpdate;
 use crate::train::attention::{DocumentAttention, KeyGradients, QueryGradients, SumGroups};
 use crate::train::clip::SquareSums;
@@ -332,7 +333,8 @@ impl List {
     }
 
     fn train_in_bf16(&mut self) {
-        for tile in LoraLinear::TILES {
+        let clusters = [256, 192].map(|columns| ProductTile { columns, cluster: 2 });
+        for tile in LoraLinear::COLUMNS.map(ProductTile::of).into_iter().chain(clusters) {
             let linear = |form| LoraLinear { form, tile, bias: false, residual: false };
             let [nt, nn] = [products::Form::Nt, products::Form::Nn].map(linear);
             self.add([nt, LoraLinear { bias: true, ..nt }, LoraLinear { residual: true, ..nt }]);

@@ -1,6 +1,7 @@
 //! The kernels of a step in `bf16`, loaded.
 
 use warpwright_driver::{Context, Kernel};
+use warpwright_kernels::ProductTile;
 use warpwright_kernels::train::cross_entropy::TokenLosses;
 use warpwright_kernels::train::flash::{FlashForward, FlashKeys, FlashQueries, Parts};
 use warpwright_kernels::train::half::convert::{ApplyMask, Nf4Dequantize, Round};
@@ -50,6 +51,9 @@ pub(super) struct Kernels {
 /// What a tile costs besides its columns, in columns: what the kernel of prompts costs besides its tokens.
 const FIXED: u32 = 36;
 
+/// Rows from which blocks with wide tiles work in pairs, as clusters that share what they read of the weights.
+const PAIRED: u32 = 1024;
+
 impl Kernels {
     pub(super) fn load(
         context: &Context,
@@ -71,10 +75,10 @@ impl Kernels {
             add_mask: load(context, ApplyMask { add: true })?,
             down: load(context, LoraDown { rank })?,
             gradients: load(context, LoraGradients { rank })?,
-            linear: linear(context)?,
-            gated: each_tile(|tile| Ok(load(context, LoraSwiGlu { tile })?))?,
-            sums: each_tile(|tile| Ok(load(context, LoraSum { tile })?))?,
-            swiglu_linear: each_tile(|tile| Ok(load(context, LoraSwiGluBackward { tile })?))?,
+            linear: linear(context, sizes)?,
+            gated: each_tile(sizes, |tile| Ok(load(context, LoraSwiGlu { tile })?))?,
+            sums: each_tile(sizes, |tile| Ok(load(context, LoraSum { tile })?))?,
+            swiglu_linear: each_tile(sizes, |tile| Ok(load(context, LoraSwiGluBackward { tile })?))?,
             rotate: load(context, RotateForward { head_dim, pairing, norm: head_norms })?,
             rotated_backward: back(Some(pairing), head_norms)?,
             values_backward: back(None, false)?,
@@ -100,33 +104,33 @@ impl Kernels {
             (def.form, def.bias, def.residual) == (form, bias, residual)
         };
         let of = self.linear.iter().filter(fits);
-        self.best(of, |kernel| [kernel.def().tile, kernel.def().tiles(rows, columns)])
+        self.best(of, |kernel| (kernel.def().tile, [rows, columns]))
     }
 
     /// Likewise of the projection before SwiGLU.
     pub(super) fn gated(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSwiGlu> {
-        self.best(self.gated.iter(), |kernel| [kernel.def().tile, kernel.def().tiles(rows, columns)])
+        self.best(self.gated.iter(), |kernel| (kernel.def().tile, [rows, columns]))
     }
 
     /// Likewise of the gradient of an input of several projections.
     pub(super) fn sum(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSum> {
-        self.best(self.sums.iter(), |kernel| [kernel.def().tile, kernel.def().tiles(rows, columns)])
+        self.best(self.sums.iter(), |kernel| (kernel.def().tile, [rows, columns]))
     }
 
     /// Likewise of a gradient through SwiGLU.
     pub(super) fn swiglu_linear(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSwiGluBackward> {
-        self.best(self.swiglu_linear.iter(), |kernel| [kernel.def().tile, kernel.def().tiles(rows, columns)])
+        self.best(self.swiglu_linear.iter(), |kernel| (kernel.def().tile, [rows, columns]))
     }
 
-    /// The kernel that takes least, given the columns of its tile and its tiles.
+    /// The kernel that takes least, given its tile, and the rows and columns of the product.
     fn best<'a, K>(
         &self,
         of: impl Iterator<Item = &'a Kernel<K>>,
-        tiles: impl Fn(&Kernel<K>) -> [u32; 2],
+        product: impl Fn(&Kernel<K>) -> (ProductTile, [u32; 2]),
     ) -> &'a Kernel<K> {
         let cost = |kernel: &&Kernel<K>| {
-            let [tile, tiles] = tiles(kernel);
-            tiles.div_ceil(self.blocks) * (tile + FIXED)
+            let (tile, [rows, columns]) = product(kernel);
+            tile.count(rows, columns).div_ceil(self.blocks) * (tile.columns + FIXED)
         };
         of.min_by_key(cost).expect("each form is loaded")
     }
@@ -139,16 +143,23 @@ fn parts(sizes: &Sizes, multiprocessors: u32) -> Parts {
 }
 
 /// All products of one projection that a step takes, with every tile.
-fn linear(context: &Context) -> Result<Vec<Kernel<LoraLinear>>, Error> {
+fn linear(context: &Context, sizes: &Sizes) -> Result<Vec<Kernel<LoraLinear>>, Error> {
     use Form::*;
     let forms =
         [(Nt, false, false), (Nt, true, false), (Nt, false, true), (Nn, false, false), (Nn, false, true)];
     let of = |(form, bias, residual)| {
-        each_tile(|tile| Ok(load(context, LoraLinear { form, tile, bias, residual })?))
+        each_tile(sizes, |tile| Ok(load(context, LoraLinear { form, tile, bias, residual })?))
     };
     Ok(forms.into_iter().map(of).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
-fn each_tile<K>(load: impl Fn(u32) -> Result<Kernel<K>, Error>) -> Result<Vec<Kernel<K>>, Error> {
-    LoraLinear::TILES.into_iter().map(load).collect()
+fn each_tile<K>(
+    sizes: &Sizes,
+    load: impl Fn(ProductTile) -> Result<Kernel<K>, Error>,
+) -> Result<Vec<Kernel<K>>, Error> {
+    let tile = |columns| match columns {
+        192.. if sizes.tokens >= PAIRED => ProductTile { columns, cluster: 2 },
+        _ => ProductTile::of(columns),
+    };
+    LoraLinear::COLUMNS.map(tile).into_iter().map(load).collect()
 }

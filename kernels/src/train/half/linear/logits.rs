@@ -1,7 +1,7 @@
 //! Logits: `y = x W^T` in `f32`.
 
-use super::tiled::*;
-use super::{BOUND, matrix, scalar};
+use crate::tiled::{Pair, Product, ProductTile, Tiled};
+use super::{BOUND, X, matrix, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::train::half::wide;
@@ -32,14 +32,13 @@ args! {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Logits;
 
-/// Columns of a tile of logits.
-const LOGITS: u32 = 256;
+const TILE: ProductTile = ProductTile::of(256);
 
 impl Logits {
     /// What the tensor map of `x` copies.
     pub const X: TileOf<bf16> = X;
     /// What the tensor map of `w` copies.
-    pub const W: TileOf<bf16> = right(LOGITS, false);
+    pub const W: TileOf<bf16> = TILE.right(false);
 }
 
 impl KernelDef for Logits {
@@ -50,7 +49,7 @@ impl KernelDef for Logits {
     }
 
     fn block(&self) -> u32 {
-        128 * (1 + GROUPS)
+        TILE.block()
     }
 
     fn blocks_per_sm(&self) -> Option<u32> {
@@ -65,21 +64,20 @@ impl KernelDef for Logits {
         self.length("x", a.x, "rows * depth", &[a.rows, a.depth])?;
         self.length("w", a.w, "columns * depth", &[a.columns, a.depth])?;
         self.length("y", a.y, "rows * columns", &[a.rows, a.columns])?;
-        let tiles = tiles(LOGITS, a.rows, a.columns);
-        Ok(Grid { shared: ring(LOGITS, 0).memory(), ..Grid::line(tiles.min(a.blocks)) })
+        Ok(TILE.grid([a.rows, a.columns], a.blocks, 0))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LogitsArgs<Dev<'k>>) {
         let memory = k.tile_memory("tiles");
         let shape = Product { rows: a.rows, columns: a.columns };
-        let (left, right) = (a.x.of(X), a.w.of(right(LOGITS, false)));
+        let (left, right) = (a.x.of(X), a.w.of(TILE.right(false)));
         let pairs = vec![Pair { left, right, by_rows: false, depth: a.depth }];
-        let tiled = Tiled::new((memory, k), [LOGITS, 0], shape, pairs, vec![]);
+        let tiled = Tiled::new((memory, k), (TILE, 0), shape, pairs, vec![]);
         tiled.run(|_, summed| {
             let lane = k.lane();
             let row = summed.row + ((k.tid() & 127) / 32 * 16 + (lane >> 2));
             let column = summed.column + (lane & 3) * 2;
-            for eight in 0..LOGITS / 8 {
+            for eight in 0..TILE.columns / 8 {
                 if eight % 8 == 0 {
                     k.note("store 64 columns");
                 }

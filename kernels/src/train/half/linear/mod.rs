@@ -8,11 +8,8 @@
 //! `B` is given as `B^T` `[rank, columns]`, so that in both forms the second pair of operands is `[rows, rank]` and
 //! `[rank, columns]`. It is what `rank` more elements of `depth` would be: one sum, rounded once.
 //!
-//! A block has three warpgroups. One thread of the first asks for tiles of 64 elements of `depth`, into a ring of stages;
-//! each of the others multiplies 64 rows of `x` with all columns of a tile. What is outside of a matrix is read as 0, so a
-//! rank below 64 takes a stage, most of it zeros. A block takes tile after tile of `y`, in bands of 8 tiles of rows, column
-//! after column, so that what is multiplied at a time is nearly square and comes from the L2 cache. What an epilogue adds or
-//! multiplies sums with comes through the ring as well, after the last stage of the tile, while the products still run.
+//! A rank below 64 takes a stage of the ring, most of it zeros. How the tiles of a product are computed is in
+//! `kernels/src/tiled.rs`.
 //!
 //! | kernel | does |
 //! |---|---|
@@ -27,7 +24,6 @@ mod projection;
 mod sum;
 mod swiglu;
 mod swiglu_backward;
-mod tiled;
 
 pub use logits::{Logits, LogitsArgs};
 pub use projection::{LoraLinear, LoraLinearArgs, MapTiles};
@@ -36,7 +32,13 @@ pub use swiglu::{LoraSwiGlu, LoraSwiGluArgs};
 pub use swiglu_backward::{LoraSwiGluBackward, LoraSwiGluBackwardArgs};
 
 use crate::case::Random;
+use crate::tiled::ProductTile;
 use ptx_gen::*;
+
+/// What the tensor maps of left operands and of what an epilogue reads copy.
+const X: TileOf<bf16> = ProductTile::left();
+/// What those of results copy.
+const Y: TileOf<bf16> = ProductTile::of(64).out();
 
 /// The sum of a product's magnitudes is at most this many times its largest, and tensor cores cut off: a bound on what
 /// sums of numbers from -1 to 1 lose, beside the rounding of `y`.

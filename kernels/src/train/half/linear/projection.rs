@@ -1,7 +1,7 @@
 //! A projection with its adapter, and gradients of its input.
 
-use super::tiled::*;
-use super::{BOUND, matrix, scalar};
+use crate::tiled::{GROUPS, Pair, Product, ProductTile, Summed, Tiled};
+use super::{BOUND, X, Y, matrix, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::train::half::rows::unpack;
@@ -46,13 +46,16 @@ args! {
 pub struct LoraLinear {
     /// NT or NN.
     pub form: Form,
-    /// Columns of a tile: a multiple of 64 up to 256.
-    pub tile: u32,
+    /// The tile of a block.
+    pub tile: ProductTile,
     /// Whether a bias is added.
     pub bias: bool,
     /// Whether a residual is added.
     pub residual: bool,
 }
+
+/// What leaves is in two tiles of shared memory.
+const BESIDE: u32 = GROUPS * Y.bytes();
 
 /// What the tensor maps of a [`LoraLinear`] copy.
 #[derive(Clone, Copy)]
@@ -69,23 +72,14 @@ pub struct MapTiles {
 
 impl LoraLinear {
     /// Columns of a tile. Which is best depends on the shape of `y` and on the device's multiprocessors.
-    pub const TILES: [u32; 4] = [256, 192, 128, 64];
+    pub const COLUMNS: [u32; 4] = [256, 192, 128, 64];
 
     /// What the tensor maps copy.
     pub fn map_tiles(&self) -> MapTiles {
-        MapTiles { x: X, w: right(self.tile, self.form == Form::Nn), b: right(self.tile, true), y: Y }
+        MapTiles { x: X, w: self.tile.right(self.form == Form::Nn), b: self.tile.right(true), y: Y }
     }
 
-    /// Tiles of a product of so many rows and columns.
-    pub fn tiles(&self, rows: u32, columns: u32) -> u32 {
-        tiles(self.tile, rows, columns)
-    }
-
-    fn ring(&self) -> RingShape {
-        ring(self.tile, GROUPS * Y.bytes())
-    }
-
-    fn pairs<'k>(&self, a: &LoraLinearArgs<Dev<'k>>) -> Vec<Pair<'k>> {
+    fn pairs<'k>(&self, a: &LoraLinearArgs<Dev<'k>>) -> Vec<Pair<'k, bf16>> {
         let by_rows = self.form == Form::Nn;
         let of = |left: TensorMap<'k, bf16, Read>, right: Tiles<'k, bf16, Read>, by_rows, depth| Pair {
             left: left.of(X),
@@ -94,8 +88,8 @@ impl LoraLinear {
             depth,
         };
         vec![
-            of(a.x, a.w.of(right(self.tile, by_rows)), by_rows, a.depth),
-            of(a.u, a.b.of(right(self.tile, true)), true, a.rank),
+            of(a.x, a.w.of(self.tile.right(by_rows)), by_rows, a.depth),
+            of(a.u, a.b.of(self.tile.right(true)), true, a.rank),
         ]
     }
 
@@ -104,7 +98,7 @@ impl LoraLinear {
         &self,
         k: Builder<'k>,
         a: &LoraLinearArgs<Dev<'k>>,
-        summed: &mut Summed<'_, 'k>,
+        summed: &mut Summed<'_, 'k, bf16>,
         from: u32,
     ) {
         let residual = self.residual.then(|| summed.extra());
@@ -136,15 +130,19 @@ impl KernelDef for LoraLinear {
         let form = if self.form == Form::Nn { "nn" } else { "nt" };
         let bias = if self.bias { "_bias" } else { "" };
         let residual = if self.residual { "_residual" } else { "" };
-        format!("train_linear_{form}_{}{bias}{residual}", self.tile)
+        format!("train_linear_{form}_{}{bias}{residual}", self.tile.suffix())
     }
 
     fn block(&self) -> u32 {
-        128 * (1 + GROUPS)
+        self.tile.block()
     }
 
     fn blocks_per_sm(&self) -> Option<u32> {
         Some(1)
+    }
+
+    fn cluster(&self) -> u32 {
+        self.tile.cluster
     }
 
     fn grid(&self, a: &LoraLinearArgs<Shape>) -> Result<Grid, ShapeError> {
@@ -166,9 +164,7 @@ impl KernelDef for LoraLinear {
         }
         self.exactly("factor", a.factor, 1)?;
         self.length("y", a.y, "rows * columns", &[a.rows, a.columns])?;
-        let tiles = self.tiles(a.rows, a.columns);
-        let shared = self.ring().memory() + GROUPS * Y.bytes();
-        Ok(Grid { shared, ..Grid::line(tiles.min(a.blocks)) })
+        Ok(self.tile.grid([a.rows, a.columns], a.blocks, BESIDE))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraLinearArgs<Dev<'k>>) {
@@ -176,11 +172,11 @@ impl KernelDef for LoraLinear {
         let shape = Product { rows: a.rows, columns: a.columns };
         let residual = vec![a.residual.of(X)];
         let residual = if self.residual { residual } else { vec![] };
-        let tiled = Tiled::new((memory, k), [self.tile, GROUPS * Y.bytes()], shape, self.pairs(&a), residual);
-        let out = memory.at(self.ring().memory());
+        let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, self.pairs(&a), residual);
+        let out = memory.at(self.tile.ring(BESIDE).memory());
         tiled.run(|leaving, mut summed| {
             let y = a.y.of(Y).at(out.row(leaving.group, Y.bytes()));
-            for from in (0..self.tile).step_by(64) {
+            for from in (0..self.tile.columns).step_by(64) {
                 k.note("factor, bias and residual of 64 columns; round and store them");
                 self.finish(k, &a, &mut summed, from);
                 leaving.store(&[(y, &*summed.sums, from)], [summed.column + from, summed.row]);
@@ -233,12 +229,12 @@ impl Variant for LoraLinear {
             Case { label, args, bound: BOUND }
         };
         let mut cases = vec![[1, 8, 8, 0, 1], [64, 72, 200, 72, 1]];
-        if self.tile == 128 {
+        if self.tile.columns == 128 {
             cases.push([130, 136, 136, 8, 2]);
         }
-        if self.tile == 256 && !self.bias && !self.residual {
+        if self.tile.columns == 256 && !self.bias && !self.residual {
             // Two bands of rows, of which the last is short; a block has several tiles.
-            cases.push([1100, self.tile + 8, 8, 0, 3]);
+            cases.push([1100, self.tile.columns + 8, 8, 0, 3]);
         }
         cases.into_iter().map(case).collect()
     }

@@ -6,8 +6,8 @@
 //!
 //! It is what one projection whose `depth` is that of all would give: one sum, rounded once.
 
-use super::tiled::*;
-use super::{BOUND, LoraLinear, MapTiles, matrix, scalar};
+use crate::tiled::{GROUPS, Pair, Product, ProductTile, Tiled};
+use super::{BOUND, LoraLinear, MapTiles, X, Y, matrix, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::train::half::{narrow, wide};
@@ -67,8 +67,8 @@ args! {
 /// The kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoraSum {
-    /// Columns of a tile: a multiple of 64 up to 256.
-    pub tile: u32,
+    /// The tile of a block.
+    pub tile: ProductTile,
 }
 
 const BESIDE: u32 = GROUPS * Y.bytes();
@@ -77,11 +77,6 @@ impl LoraSum {
     /// What the tensor maps copy: `x` of every left operand, `w` of weights, `b` of A.
     pub fn map_tiles(&self) -> MapTiles {
         LoraLinear { form: Form::Nn, tile: self.tile, bias: false, residual: false }.map_tiles()
-    }
-
-    /// Tiles of a product of so many rows and columns.
-    pub fn tiles(&self, rows: u32, columns: u32) -> u32 {
-        tiles(self.tile, rows, columns)
     }
 
     /// The contract of a pair of operands, whose inner dimension may be 0.
@@ -107,15 +102,19 @@ impl KernelDef for LoraSum {
     type Args<S: Side> = LoraSumArgs<S>;
 
     fn name(&self) -> String {
-        format!("train_linear_sum_{}", self.tile)
+        format!("train_linear_sum_{}", self.tile.suffix())
     }
 
     fn block(&self) -> u32 {
-        128 * (1 + GROUPS)
+        self.tile.block()
     }
 
     fn blocks_per_sm(&self) -> Option<u32> {
         Some(1)
+    }
+
+    fn cluster(&self) -> u32 {
+        self.tile.cluster
     }
 
     fn grid(&self, a: &LoraSumArgs<Shape>) -> Result<Grid, ShapeError> {
@@ -132,8 +131,7 @@ impl KernelDef for LoraSum {
             self.operands(&format!("u{i}, a{i}, rank{i}"), a, [u, b], rank)?;
         }
         self.length("y", a.y, "rows * columns", &[a.rows, a.columns])?;
-        let tiles = self.tiles(a.rows, a.columns);
-        Ok(Grid { shared: ring(self.tile, BESIDE).memory() + BESIDE, ..Grid::line(tiles.min(a.blocks)) })
+        Ok(self.tile.grid([a.rows, a.columns], a.blocks, BESIDE))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraSumArgs<Dev<'k>>) {
@@ -142,18 +140,18 @@ impl KernelDef for LoraSum {
         let pair =
             |(left, right, depth): (TensorMap<'k, bf16, Read>, TensorMap<'k, bf16, Read>, U32<'k>)| Pair {
                 left: left.of(X),
-                right: right.of(super::tiled::right(self.tile, true)),
+                right: right.of(self.tile.right(true)),
                 by_rows: true,
                 depth,
             };
         let frozen = [(a.x0, a.w0, a.depth0), (a.x1, a.w1, a.depth1), (a.x2, a.w2, a.depth2)];
         let adapters = [(a.u0, a.a0, a.rank0), (a.u1, a.a1, a.rank1), (a.u2, a.a2, a.rank2)];
         let pairs = frozen.into_iter().chain(adapters).map(pair).collect();
-        let tiled = Tiled::new((memory, k), [self.tile, BESIDE], shape, pairs, vec![]);
-        let out = memory.at(ring(self.tile, BESIDE).memory());
+        let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, pairs, vec![]);
+        let out = memory.at(self.tile.ring(BESIDE).memory());
         tiled.run(|leaving, summed| {
             let y = a.y.of(Y).at(out.row(leaving.group, Y.bytes()));
-            for from in (0..self.tile).step_by(64) {
+            for from in (0..self.tile.columns).step_by(64) {
                 k.note("round and store 64 columns");
                 leaving.store(&[(y, &*summed.sums, from)], [summed.column + from, summed.row]);
             }
@@ -195,7 +193,7 @@ impl Variant for LoraSum {
         let cases = [
             ([1, 8, 1], [8, 0, 0], [0, 0, 0]),
             ([64, 72, 1], [72, 200, 0], [16, 72, 0]),
-            ([130, self.tile + 8, 2], [136, 8, 72], [8, 0, 16]),
+            ([130, self.tile.columns + 8, 2], [136, 8, 72], [8, 0, 16]),
         ];
         cases.map(case).into()
     }

@@ -7,8 +7,8 @@
 //!
 //! `a` is made of the rounded `up`, as the backward reads it: to the same bits as by a kernel of its own.
 
-use super::tiled::*;
-use super::{BOUND, LoraLinear, MapTiles, scalar};
+use crate::tiled::{GROUPS, Pair, Product, ProductTile, Summed, Tiled};
+use super::{BOUND, LoraLinear, MapTiles, X, Y, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::simple::swiglu::Activation;
@@ -51,8 +51,8 @@ args! {
 /// The kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoraSwiGlu {
-    /// Columns of a tile: a multiple of 64 up to 256.
-    pub tile: u32,
+    /// The tile of a block.
+    pub tile: ProductTile,
 }
 
 /// What leaves is in four tiles of shared memory.
@@ -64,13 +64,8 @@ impl LoraSwiGlu {
         LoraLinear { form: Form::Nt, tile: self.tile, bias: false, residual: false }.map_tiles()
     }
 
-    /// Tiles of a product of so many rows and columns.
-    pub fn tiles(&self, rows: u32, columns: u32) -> u32 {
-        tiles(self.tile, rows, columns)
-    }
-
     /// `up`, rounded, and `a` of 64 columns, from `from` on: `up` in place of the sums, `a` in sums of its own.
-    fn finish<'k>(k: Builder<'k>, summed: &mut Summed<'_, 'k>, a: &mut Accumulators<'k, f32>, from: u32) {
+    fn finish<'k>(k: Builder<'k>, summed: &mut Summed<'_, 'k, bf16>, a: &mut Accumulators<'k, f32>, from: u32) {
         let g = summed.extra();
         for (i, g) in (0..).zip(g.into_iter().flatten()) {
             if i % 4 == 0 {
@@ -91,15 +86,19 @@ impl KernelDef for LoraSwiGlu {
     type Args<S: Side> = LoraSwiGluArgs<S>;
 
     fn name(&self) -> String {
-        format!("train_linear_swiglu_{}", self.tile)
+        format!("train_linear_swiglu_{}", self.tile.suffix())
     }
 
     fn block(&self) -> u32 {
-        128 * (1 + GROUPS)
+        self.tile.block()
     }
 
     fn blocks_per_sm(&self) -> Option<u32> {
         Some(1)
+    }
+
+    fn cluster(&self) -> u32 {
+        self.tile.cluster
     }
 
     fn grid(&self, a: &LoraSwiGluArgs<Shape>) -> Result<Grid, ShapeError> {
@@ -117,8 +116,7 @@ impl KernelDef for LoraSwiGlu {
         for (name, len) in [("g", a.g), ("up", a.up), ("a", a.a)] {
             self.length(name, len, "rows * columns", &[a.rows, a.columns])?;
         }
-        let tiles = self.tiles(a.rows, a.columns);
-        Ok(Grid { shared: ring(self.tile, BESIDE).memory() + BESIDE, ..Grid::line(tiles.min(a.blocks)) })
+        Ok(self.tile.grid([a.rows, a.columns], a.blocks, BESIDE))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraSwiGluArgs<Dev<'k>>) {
@@ -126,18 +124,18 @@ impl KernelDef for LoraSwiGlu {
         let shape = Product { rows: a.rows, columns: a.columns };
         let pair = |left: TensorMap<'k, bf16, Read>, right: TensorMap<'k, bf16, Read>, by_rows, depth| Pair {
             left: left.of(X),
-            right: right.of(super::tiled::right(self.tile, by_rows)),
+            right: right.of(self.tile.right(by_rows)),
             by_rows,
             depth,
         };
         let pairs = vec![pair(a.x, a.w, false, a.depth), pair(a.u, a.b, true, a.rank)];
-        let tiled = Tiled::new((memory, k), [self.tile, BESIDE], shape, pairs, vec![a.g.of(X)]);
-        let out = memory.at(ring(self.tile, BESIDE).memory());
+        let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, pairs, vec![a.g.of(X)]);
+        let out = memory.at(self.tile.ring(BESIDE).memory());
         tiled.run(|leaving, mut summed| {
             let out = out.row(leaving.group, 2 * Y.bytes());
             let (up, to) = (a.up.of(Y).at(out), a.a.of(Y).at(out.at(Y.bytes())));
             let mut gated = Accumulators::zero(k, 64);
-            for from in (0..self.tile).step_by(64) {
+            for from in (0..self.tile.columns).step_by(64) {
                 k.note("g of 64 columns");
                 Self::finish(k, &mut summed, &mut gated, from);
                 k.note("round and store 64 columns of up and a");
@@ -175,7 +173,7 @@ impl Variant for LoraSwiGlu {
             let label = format!("rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks}");
             Case { label, args, bound: BOUND }
         };
-        [[1, 8, 8, 0, 1], [64, 72, 200, 72, 1], [130, self.tile + 8, 136, 8, 2]].map(case).into()
+        [[1, 8, 8, 0, 1], [64, 72, 200, 72, 1], [130, self.tile.columns + 8, 136, 8, 2]].map(case).into()
     }
 
     fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {

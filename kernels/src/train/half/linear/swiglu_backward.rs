@@ -8,8 +8,8 @@
 //!
 //! `da` is never in memory, and not rounded.
 
-use super::tiled::*;
-use super::{BOUND, LoraLinear, MapTiles, matrix, scalar};
+use crate::tiled::{GROUPS, Pair, Product, ProductTile, Summed, Tiled};
+use super::{BOUND, LoraLinear, MapTiles, X, Y, matrix, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::simple::swiglu::Activation;
@@ -54,8 +54,8 @@ args! {
 /// The kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoraSwiGluBackward {
-    /// Columns of a tile: a multiple of 64 up to 256.
-    pub tile: u32,
+    /// The tile of a block.
+    pub tile: ProductTile,
 }
 
 /// What leaves is in four tiles of shared memory.
@@ -67,13 +67,8 @@ impl LoraSwiGluBackward {
         LoraLinear { form: Form::Nn, tile: self.tile, bias: false, residual: false }.map_tiles()
     }
 
-    /// Tiles of a product of so many rows and columns.
-    pub fn tiles(&self, rows: u32, columns: u32) -> u32 {
-        tiles(self.tile, rows, columns)
-    }
-
     /// `dg` and `dup` of 64 columns, from `from` on: `dg` in place of the sums, `dup` in sums of its own.
-    fn finish<'k>(k: Builder<'k>, summed: &mut Summed<'_, 'k>, dup: &mut Accumulators<'k, f32>, from: u32) {
+    fn finish<'k>(k: Builder<'k>, summed: &mut Summed<'_, 'k, bf16>, dup: &mut Accumulators<'k, f32>, from: u32) {
         let (g, up) = (summed.extra(), summed.extra());
         for (i, (g, up)) in (0..).zip(g.into_iter().flatten().zip(up.into_iter().flatten())) {
             if i % 4 == 0 {
@@ -94,15 +89,19 @@ impl KernelDef for LoraSwiGluBackward {
     type Args<S: Side> = LoraSwiGluBackwardArgs<S>;
 
     fn name(&self) -> String {
-        format!("train_linear_swiglu_backward_{}", self.tile)
+        format!("train_linear_swiglu_backward_{}", self.tile.suffix())
     }
 
     fn block(&self) -> u32 {
-        128 * (1 + GROUPS)
+        self.tile.block()
     }
 
     fn blocks_per_sm(&self) -> Option<u32> {
         Some(1)
+    }
+
+    fn cluster(&self) -> u32 {
+        self.tile.cluster
     }
 
     fn grid(&self, a: &LoraSwiGluBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
@@ -120,8 +119,7 @@ impl KernelDef for LoraSwiGluBackward {
         for (name, len) in [("g", a.g), ("up", a.up), ("dg", a.dg), ("dup", a.dup)] {
             self.length(name, len, "rows * columns", &[a.rows, a.columns])?;
         }
-        let tiles = self.tiles(a.rows, a.columns);
-        Ok(Grid { shared: ring(self.tile, BESIDE).memory() + BESIDE, ..Grid::line(tiles.min(a.blocks)) })
+        Ok(self.tile.grid([a.rows, a.columns], a.blocks, BESIDE))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraSwiGluBackwardArgs<Dev<'k>>) {
@@ -129,18 +127,18 @@ impl KernelDef for LoraSwiGluBackward {
         let shape = Product { rows: a.rows, columns: a.columns };
         let pair = |left: TensorMap<'k, bf16, Read>, right: TensorMap<'k, bf16, Read>, depth| Pair {
             left: left.of(X),
-            right: right.of(super::tiled::right(self.tile, true)),
+            right: right.of(self.tile.right(true)),
             by_rows: true,
             depth,
         };
         let pairs = vec![pair(a.x, a.w, a.depth), pair(a.u, a.a, a.rank)];
-        let tiled = Tiled::new((memory, k), [self.tile, BESIDE], shape, pairs, vec![a.g.of(X), a.up.of(X)]);
-        let out = memory.at(ring(self.tile, BESIDE).memory());
+        let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, pairs, vec![a.g.of(X), a.up.of(X)]);
+        let out = memory.at(self.tile.ring(BESIDE).memory());
         tiled.run(|leaving, mut summed| {
             let out = out.row(leaving.group, 2 * Y.bytes());
             let (dg, dup) = (a.dg.of(Y).at(out), a.dup.of(Y).at(out.at(Y.bytes())));
             let mut of_up = Accumulators::zero(k, 64);
-            for from in (0..self.tile).step_by(64) {
+            for from in (0..self.tile.columns).step_by(64) {
                 k.note("g and up of 64 columns");
                 Self::finish(k, &mut summed, &mut of_up, from);
                 k.note("round and store 64 columns of dg and dup");
@@ -173,7 +171,7 @@ impl Variant for LoraSwiGluBackward {
             let label = format!("rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks}");
             Case { label, args, bound: BOUND }
         };
-        [[1, 8, 8, 0, 1], [64, 72, 200, 72, 1], [130, self.tile + 8, 136, 8, 2]].map(case).into()
+        [[1, 8, 8, 0, 1], [64, 72, 200, 72, 1], [130, self.tile.columns + 8, 136, 8, 2]].map(case).into()
     }
 
     fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {
