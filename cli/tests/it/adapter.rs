@@ -64,10 +64,10 @@ fn a_trained_adapter_changes_what_a_model_says() {
 fn measures_with_and_without(folder: &Path, adapter: &str) {
     let json = folder.join("bench.json");
     let path = json.display().to_string();
-    let few = ["--ctx", "2", "--tokens", "2", "--rounds", "1", "--json", &path, "--adapter", adapter];
+    let few = ["--ctx", "1", "--tokens", "1", "--rounds", "1", "--json", &path, "--adapter", adapter];
     let end = run(&[&["bench", MODEL], &few[..], &EMULATOR].concat());
     assert_eq!(end.code, Some(0), "{end:?}");
-    assert!(end.out.contains("| 2 with the adapter: "), "{}", end.out);
+    assert!(end.out.contains("| 1 with the adapter: "), "{}", end.out);
     let found: Value = serde_json::from_slice(&fs::read(&json).expect("figures")).expect("JSON");
     let [base, with] = [0, 1].map(|row| &found["contexts"][row]);
     let number = |row: &Value, key: &str| row[key].as_f64().expect("a number");
@@ -107,7 +107,7 @@ fn refuses_what_does_not_fit(folder: &Path, adapter: &str) {
          adapter_model.safetensors\n"
     );
     assert_eq!((end.code, end.err), (Some(2), sentence));
-    let end = run(&["bench", "--shape", "llama-1b", "--quant", "q8_0", "--adapter", adapter]);
+    let end = run(&["bench", "--shape", "llama3.2-1b", "--quant", "q8_0", "--adapter", adapter]);
     assert_eq!(end.code, Some(2));
     assert!(end.err.contains("'--adapter <FOLDER>'"), "{}", end.err);
 }
