@@ -187,8 +187,10 @@ impl Quantization {
         let mut formats = Formats::new();
         for weight in blocks.iter().flat_map(Block::projections) {
             let name = match (self.format.is_nf4(weight), self.absmax) {
-                (true, Absmax::Nested) if !weight.nf4 => "nested NF4",
-                (true, _) => "NF4",
+                // Kept too: what is unpacked has the values of the codes.
+                _ if weight.nf4 => "NF4",
+                (true, Absmax::Nested) => "nested NF4",
+                (true, Absmax::F32) => "NF4",
                 (false, _) => weight.format.name(),
             };
             *formats.entry(name.to_owned()).or_default() += 1;

@@ -268,3 +268,57 @@ fn pad(batch: &mut MicroBatch, len: usize) {
         batch.starts.push(token as u32);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::chat::one_range;
+
+    fn batches(samples: usize, length: Length) -> Result<Batches, Error> {
+        let sample = |line: usize| {
+            let ids = vec![line as u32; 2 + line % 7];
+            Sample { line, learned: one_range(0..ids.len()), ids, cut: false }
+        };
+        let data = Data { samples: (1..=samples).map(sample).collect(), dropped: 0, conversations: 0 };
+        Batches::new(data, Shape { len: 8, rows: 2, accumulate: 3, packing: true, seed: 5, length })
+    }
+
+    /// Whatever is asked for first, an epoch has its own rows, and micro-batches are counted through all of them.
+    #[test]
+    fn epochs_are_the_same_whenever_they_are_planned() {
+        let all = batches(40, Length::Epochs(4)).unwrap();
+        let steps: Vec<_> = (0..all.steps()).map(|step| all.step(step)).collect();
+        let numbers = steps.iter().flatten().map(|micro| u64::from(micro.number));
+        assert!(numbers.eq(0..all.micro_batches()));
+        let by_steps = batches(40, Length::Steps(all.steps())).unwrap();
+        assert_eq!(by_steps.steps(), all.steps());
+        for step in (0..all.steps()).rev() {
+            assert_eq!(by_steps.epoch(step), all.epoch(step));
+            assert_eq!(by_steps.step(step), steps[step as usize], "{step}");
+            assert!(by_steps.samples(step).map(|s| s.line).eq(all.samples(step).map(|s| s.line)));
+        }
+        for epoch in 0..4 {
+            let of = (0..all.steps()).filter(|&step| all.epoch(step) == epoch);
+            let mut lines: Vec<usize> = of.flat_map(|step| all.samples(step)).map(|s| s.line).collect();
+            lines.sort_unstable();
+            assert!(lines.into_iter().eq(1..=40), "epoch {epoch}");
+        }
+    }
+
+    #[test]
+    fn long_trainings_begin_at_once_or_are_refused() {
+        let long = batches(40, Length::Steps(1_400_000_000)).unwrap();
+        assert_eq!(long.step(0), batches(40, Length::Epochs(1)).unwrap().step(0));
+        assert!((3_000_000_000..1 << 32).contains(&long.micro_batches()), "{}", long.micro_batches());
+        let error = |samples, length| batches(samples, length).unwrap_err().to_string();
+        let wanted =
+            "the number of micro-batches of all steps is 4500000000, must be below 2^32: take fewer steps";
+        assert_eq!(error(40, Length::Steps(1_500_000_000)), wanted);
+        let found = error(40, Length::Epochs(4_000_000_000));
+        assert!(
+            found.starts_with("the number of epochs is 4000000000, must be at most 16, or so many"),
+            "{found}"
+        );
+        assert_eq!(error(0, Length::Steps(1)), "the number of samples is 0, must be at least 1");
+    }
+}
