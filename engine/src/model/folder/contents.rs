@@ -18,6 +18,7 @@ use crate::model::folder::folder_fault::Fault;
 use crate::model::folder::four_bit::{self, FourBit};
 use crate::model::folder::read;
 use crate::model::folder::shard::Shard;
+use crate::model::folder::tensor::Tensor;
 
 pub(crate) const ONE: &str = "model.safetensors";
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
@@ -32,20 +33,6 @@ pub struct Folder {
     tensors: BTreeMap<String, Tensor>,
     /// What is another number format in the files, by where it begins.
     converted: BTreeMap<usize, Converted>,
-}
-
-/// A tensor of the folder.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Tensor {
-    pub(crate) dtype: Dtype,
-    /// The contiguous dimension last.
-    pub(crate) shape: Vec<usize>,
-    /// Its bytes in the files.
-    pub(crate) range: Range<usize>,
-    /// The same numbers in F32, of a vector.
-    pub(crate) in_f32: Option<Range<usize>>,
-    /// Whether the files have it in NF4.
-    pub(crate) nf4: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]

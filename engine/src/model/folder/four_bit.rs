@@ -19,9 +19,9 @@ use warpwright_kernels::train::nested;
 use warpwright_kernels::train::nf4::{self, Nf4};
 
 use crate::Error;
-use crate::model::folder::contents::Tensor;
 use crate::model::folder::folder_fault::Fault;
 use crate::model::folder::json::shown;
+use crate::model::folder::tensor::Tensor;
 use crate::model::outline::floats;
 
 /// How the name of a matrix' settings ends, before its type.

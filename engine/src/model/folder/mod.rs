@@ -16,6 +16,7 @@ pub(crate) mod read;
 pub(crate) mod rope;
 pub(crate) mod shard;
 pub(crate) mod special;
+pub(crate) mod tensor;
 pub(crate) mod tokenizer_json;
 pub(crate) mod vocabulary;
 

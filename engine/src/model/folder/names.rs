@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use safetensors::Dtype;
 use warpwright_kernels::Format;
 
-use crate::model::folder::contents::{Folder, Tensor};
+use crate::model::folder::contents::Folder;
+use crate::model::folder::tensor::Tensor;
 use crate::model::outline::{Source, Weight, Weights};
 use crate::model::problem::Problem;
 
