@@ -8,7 +8,8 @@ use std::path::Path;
 use warpwright_engine::adapter::Formats;
 use warpwright_engine::model::{Block, Weight};
 use warpwright_engine::{Model, Outline};
-use warpwright_kernels::train::nf4;
+use warpwright_kernels::train::nested;
+use warpwright_kernels::train::nf4::{self, Nf4};
 use warpwright_kernels::{Format, Pairing};
 
 use crate::step::{Matrix, Precision};
@@ -24,6 +25,31 @@ pub enum BaseFormat {
     Nf4,
     /// The values of the file, which a step in `bf16` rounds.
     Keep,
+}
+
+/// What a block's `absmax` is where weights are quantized to NF4. A file that is in NF4 has its own.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Absmax {
+    /// `f32`
+    #[default]
+    F32,
+    /// 8 bits, with a scale for 256 of them: the values of double quantization. On the device they are unpacked.
+    Nested,
+}
+
+/// How projections are quantized.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Quantization {
+    /// Which of them.
+    pub format: BaseFormat,
+    /// How the `absmax` of those is kept.
+    pub absmax: Absmax,
+}
+
+impl From<BaseFormat> for Quantization {
+    fn from(format: BaseFormat) -> Quantization {
+        Quantization { format, absmax: Absmax::F32 }
+    }
 }
 
 /// A frozen model in the host's memory.
@@ -48,10 +74,11 @@ impl Base {
     /// # Errors
     ///
     /// A family or a scaling of RoPE that has no backward yet; a file that cannot be read; weights that are not finite.
-    pub fn of(model: &Model, format: BaseFormat) -> Result<Base, Error> {
+    pub fn of(model: &Model, how: impl Into<Quantization>) -> Result<Base, Error> {
+        let how = how.into();
         let config = config(model)?;
         let (w, pairing) = (&model.outline.weights, model.outline.config.architecture.pairing);
-        let reader = Reader { model, format };
+        let reader = Reader { model, how };
         let weights = Weights {
             embed: reader.numbers(&w.embed)?,
             head: w.head.as_ref().map(|head| reader.numbers(head)).transpose()?,
@@ -59,7 +86,7 @@ impl Base {
             layers: w.blocks.iter().map(|block| reader.layer(block)).collect::<Result<_, _>>()?,
         };
         model.files.check()?;
-        Ok(Base { config, pairing, formats: format.of(&w.blocks), weights })
+        Ok(Base { config, pairing, formats: how.of(&w.blocks), weights })
     }
 
     /// The weights as the reference of a step reads them: unpacked, and exact.
@@ -126,8 +153,8 @@ pub fn config_of(outline: &Outline, path: &Path) -> Result<Config, Error> {
 }
 
 /// How many projections are in which number format.
-pub fn formats(outline: &Outline, format: BaseFormat) -> Formats {
-    format.of(&outline.weights.blocks)
+pub fn formats(outline: &Outline, how: Quantization) -> Formats {
+    how.of(&outline.weights.blocks)
 }
 
 /// Bytes of device memory that the weights take in a step of this precision.
@@ -154,17 +181,26 @@ pub fn bytes(outline: &Outline, format: BaseFormat, precision: Precision) -> u64
         + weights.blocks.iter().map(|block| projections(block) + vectors(block)).sum::<u64>()
 }
 
-impl BaseFormat {
+impl Quantization {
     /// The formats of all projections.
     fn of(self, blocks: &[Block<Weight>]) -> Formats {
         let mut formats = Formats::new();
         for weight in blocks.iter().flat_map(Block::projections) {
-            let name = if self.is_nf4(weight) { "NF4" } else { weight.format.name() };
+            let name = match (self.format.is_nf4(weight), self.absmax) {
+                // Kept too: what is unpacked has the values of the codes.
+                _ if weight.nf4 => "NF4",
+                (true, Absmax::Nested) => "nested NF4",
+                (true, Absmax::F32) => "NF4",
+                (false, _) => weight.format.name(),
+            };
             *formats.entry(name.to_owned()).or_default() += 1;
         }
         formats
     }
+}
 
+impl BaseFormat {
+    /// In the file or for the step.
     fn is_nf4(self, weight: &Weight) -> bool {
         let wide = [Format::F32, Format::F16, Format::BF16].contains(&weight.format);
         self == BaseFormat::Nf4 || self == BaseFormat::Auto && wide
@@ -173,7 +209,7 @@ impl BaseFormat {
 
 struct Reader<'a> {
     model: &'a Model,
-    format: BaseFormat,
+    how: Quantization,
 }
 
 impl Reader<'_> {
@@ -201,11 +237,20 @@ impl Reader<'_> {
     }
 
     fn matrix(&self, weight: &Weight) -> Result<Matrix, Error> {
+        // For what it checks, too.
         let numbers = self.numbers(weight)?;
-        Ok(match self.format.is_nf4(weight) {
-            true => Matrix::Nf4(nf4::quantize(&numbers)),
-            false => Matrix::F32(numbers),
-        })
+        if !self.how.format.is_nf4(weight) {
+            return Ok(Matrix::F32(numbers));
+        }
+        if let Some(nf4) = self.model.files.nf4(&weight.range)? {
+            return Ok(Matrix::Nf4(nf4));
+        }
+        let Nf4 { packed, absmax } = nf4::quantize(&numbers);
+        let absmax = match self.how.absmax {
+            Absmax::F32 => absmax,
+            Absmax::Nested => nested::dequantize(&nested::quantize(&absmax)),
+        };
+        Ok(Matrix::Nf4(Nf4 { packed, absmax }))
     }
 
     fn numbers(&self, weight: &Weight) -> Result<Vec<f32>, Error> {

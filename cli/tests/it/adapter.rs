@@ -56,7 +56,26 @@ fn a_trained_adapter_changes_what_a_model_says() {
     assert!(end.err.contains(warning), "{}", end.err);
     let line = "adapter of rank 4, alpha 32, ";
     assert!(end.err.contains(line) && end.err.contains("prompts go in up to eight tokens"), "{}", end.err);
+    measures_with_and_without(folder, &adapter);
     refuses_what_does_not_fit(folder, &adapter);
+}
+
+/// Rows without the adapter and with it, whose tokens differ.
+fn measures_with_and_without(folder: &Path, adapter: &str) {
+    let json = folder.join("bench.json");
+    let path = json.display().to_string();
+    let few = ["--ctx", "1", "--tokens", "1", "--rounds", "1", "--json", &path, "--adapter", adapter];
+    let end = run(&[&["bench", MODEL], &few[..], &EMULATOR].concat());
+    assert_eq!(end.code, Some(0), "{end:?}");
+    assert!(end.out.contains("| 1 with the adapter: "), "{}", end.out);
+    let found: Value = serde_json::from_slice(&fs::read(&json).expect("figures")).expect("JSON");
+    let [base, with] = [0, 1].map(|row| &found["contexts"][row]);
+    let number = |row: &Value, key: &str| row[key].as_f64().expect("a number");
+    let share = number(with, "tokens_per_s") / number(base, "tokens_per_s");
+    assert!((number(with, "share_of_base") / share - 1.0).abs() < 1e-9, "{found}");
+    let [more, adapter] =
+        [number(with, "weight_bytes") - number(base, "weight_bytes"), number(with, "adapter_bytes")];
+    assert!(more == adapter && more > 0.0 && base.get("adapter_bytes").is_none(), "{found}");
 }
 
 /// Exit code 2 before a device is touched, and no file left behind.
@@ -71,8 +90,9 @@ fn refuses_what_does_not_fit(folder: &Path, adapter: &str) {
         "error: {}: \"use_dora\" is true: DoRA is not supported; only LoRA without magnitudes\n",
         config.display()
     );
-    let commands: [&[&str]; 3] = [
+    let commands: [&[&str]; 4] = [
         &["info", MODEL],
+        &["bench", MODEL],
         &["run", MODEL, "--prompt", "x"],
         &["logits", MODEL, "--ids", "1", "--out", &folder.join("logits").display().to_string()],
     ];
@@ -87,7 +107,7 @@ fn refuses_what_does_not_fit(folder: &Path, adapter: &str) {
          adapter_model.safetensors\n"
     );
     assert_eq!((end.code, end.err), (Some(2), sentence));
-    let end = run(&["bench", MODEL, "--adapter", adapter]);
+    let end = run(&["bench", "--shape", "llama3.2-1b", "--quant", "q8_0", "--adapter", adapter]);
     assert_eq!(end.code, Some(2));
-    assert!(end.err.starts_with("error: unexpected argument '--adapter' found"), "{}", end.err);
+    assert!(end.err.contains("'--adapter <FOLDER>'"), "{}", end.err);
 }

@@ -14,6 +14,11 @@ pub enum Fault {
     )]
     Quantized { tensor: String, format: Format },
     #[error(
+        "tensor {tensor:?} is NF4: rounded to NF4 again, it could lose what the adapter adds; decode with `run --adapter`, \
+         or merge onto the model in F32, F16 or BF16"
+    )]
+    Nf4 { tensor: String },
+    #[error(
         "weight {index} of tensor {tensor:?} with the adapter is {value}, which {} does not hold; decode with \
          `run --adapter`, or merge onto the model in a wider format",
         format.name()

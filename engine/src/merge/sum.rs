@@ -53,6 +53,9 @@ enum Bad {
 impl<'a> Sum<'a> {
     /// The sum, if the weight's format holds it.
     pub(crate) fn new(weight: &'a Weight, factors: &'a Factors) -> Result<Sum<'a>, Fault> {
+        if weight.nf4 {
+            return Err(Fault::Nf4 { tensor: weight.name.clone() });
+        }
         match Wide::of(weight.format) {
             Some(wide) => Ok(Sum { weight, factors, wide }),
             None => Err(Fault::Quantized { tensor: weight.name.clone(), format: weight.format }),

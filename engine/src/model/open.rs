@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use warpwright_kernels::train::nf4::Nf4;
 
 use crate::Error;
 use crate::model::folder::contents::Folder;
@@ -164,6 +165,18 @@ impl Files {
         let mut bytes = vec![0; range.len()];
         self.read(range.start, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// A matrix as the files have it, if they have it in NF4; by its range.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read or has become shorter.
+    pub fn nf4(&self, range: &Range<usize>) -> Result<Option<Nf4>, Error> {
+        match self {
+            Files::Gguf(_) => Ok(None),
+            Files::Folder(folder) => folder.nf4(range.start),
+        }
     }
 
     /// Fills `bytes` with those of a weight from `start` on.

@@ -44,6 +44,8 @@ pub struct Weight {
     pub range: Range<usize>,
     /// The lengths of the tensor that it is rows of, if other weights are rows of it too.
     pub fused: Option<Vec<u64>>,
+    /// Whether the files have it in NF4; it is read unpacked, in its format.
+    pub nf4: bool,
 }
 
 impl Weight {
@@ -231,7 +233,7 @@ fn find(gguf: &Gguf, name: &str, expected: Vec<u64>, formats: &[Format]) -> Resu
         let supported = formats.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ");
         return Err(Problem::Format { name, found: tensor.kind.name, supported });
     };
-    Ok(Weight { name, dims: expected, format, range: tensor.range.clone(), fused: None })
+    Ok(Weight { name, dims: expected, format, range: tensor.range.clone(), fused: None, nf4: false })
 }
 
 /// Writers differ in whether a shape ends in ones.

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use warpwright_kernels::Format;
+
 use crate::adapter::data::Formats;
 use crate::adapter::tiles;
 use crate::model::config::Config;
@@ -34,7 +36,7 @@ pub fn classes(model: &Outline) -> Vec<Class> {
             classes.len() - 1
         });
         let first = counted.insert(&tensor.name);
-        *classes[at].formats.entry(tensor.format.name()).or_default() += usize::from(first);
+        *classes[at].formats.entry(format(tensor)).or_default() += usize::from(first);
         classes[at].bytes += bytes(tensor);
     }
     classes
@@ -55,7 +57,7 @@ pub struct Mix {
 pub fn mix(model: &Outline) -> BTreeMap<&'static str, Mix> {
     let (mut mixes, mut counted) = (BTreeMap::<_, Mix>::new(), BTreeSet::new());
     for tensor in model.weights.iter() {
-        let mix = mixes.entry(tensor.format.name()).or_default();
+        let mix = mixes.entry(format(tensor)).or_default();
         mix.tensors += usize::from(counted.insert(&tensor.name));
         mix.numbers += numbers(tensor);
         mix.bytes += bytes(tensor);
@@ -67,6 +69,16 @@ pub fn mix(model: &Outline) -> BTreeMap<&'static str, Mix> {
 fn role(name: &str) -> &str {
     let in_layer = ["blk.", "model.layers."].iter().find_map(|layers| name.strip_prefix(layers));
     in_layer.and_then(|rest| rest.split_once('.')).map_or(name, |(_, role)| role)
+}
+
+/// The format that kernels read, and which it was unpacked from.
+fn format(tensor: &Weight) -> &'static str {
+    match (tensor.nf4, tensor.format) {
+        (true, Format::F32) => "F32 of NF4",
+        (true, Format::F16) => "F16 of NF4",
+        (true, _) => "BF16 of NF4",
+        (false, format) => format.name(),
+    }
 }
 
 fn bytes(tensor: &Weight) -> u64 {
@@ -89,7 +101,8 @@ pub fn adapter_bytes(model: &Outline) -> u64 {
 pub fn layer_formats(model: &Outline) -> Formats {
     let mut formats = Formats::new();
     for matrix in matrices(model) {
-        *formats.entry(matrix.format.name().to_owned()).or_default() += 1;
+        let name = if matrix.nf4 { "NF4" } else { matrix.format.name() };
+        *formats.entry(name.to_owned()).or_default() += 1;
     }
     formats
 }

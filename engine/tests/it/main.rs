@@ -10,6 +10,7 @@ mod config;
 mod decode;
 mod families;
 mod folder;
+mod four_bit;
 mod gguf;
 mod grammar;
 mod info;

@@ -6,7 +6,7 @@ use warpwright_engine::Outline;
 use warpwright_kernels::Random;
 use warpwright_kernels::train::nf4::{BLOCK, Nf4};
 
-use super::{Base, BaseFormat, config_of};
+use super::{Base, BaseFormat, Quantization, config_of};
 use crate::step::Matrix;
 use crate::{Config, Error, LayerWeights, Projection, Weights};
 
@@ -44,7 +44,12 @@ impl Base {
                 .collect(),
         };
         let pairing = outline.config.architecture.pairing;
-        Ok(Base { config, pairing, formats: BaseFormat::Nf4.of(&outline.weights.blocks), weights })
+        Ok(Base {
+            config,
+            pairing,
+            formats: Quantization::from(BaseFormat::Nf4).of(&outline.weights.blocks),
+            weights,
+        })
     }
 }
 

@@ -1,5 +1,9 @@
 //! Batches: which samples each optimizer step learns.
 
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+
 use super::order::{packed, shuffled};
 use super::sample::{Data, Sample};
 use crate::Error;
@@ -34,83 +38,107 @@ pub enum Length {
 /// No part of a shape is longer, so that the products of two fit in a `usize` and each in 32 bits.
 const MOST: usize = 1 << 24;
 
+/// Samples of all epochs that are packed before the first step, unless the epochs are few.
+const PLANNED: u64 = 1 << 26;
+const FEW: u32 = 16;
+
 /// The batches of a training, in order. A step's are a function of its number.
 #[derive(Clone, Debug)]
 pub struct Batches {
     data: Data,
     shape: Shape,
-    epochs: Vec<Epoch>,
+    /// Tokens of each sample.
+    lens: Vec<usize>,
+    epochs: RefCell<Epochs>,
     steps: u32,
 }
 
-/// An epoch: rows of samples.
+/// What is known of the epochs so far.
 #[derive(Clone, Debug)]
-struct Epoch {
-    rows: Vec<Vec<usize>>,
-    /// Its first step, from 0.
-    first_step: u32,
-    /// Its first micro-batch, from 0.
-    first_micro: u32,
+struct Epochs {
+    /// Of the first, and of each behind one that was packed.
+    starts: Vec<Start>,
+    /// The rows of samples of the epoch that was asked for last, and its number.
+    packed: (usize, Rc<Vec<Vec<usize>>>),
+}
+
+/// The first step of an epoch, and its first micro-batch, from 0.
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    step: u64,
+    micro: u64,
+}
+
+/// Where a step's samples are.
+struct Place {
+    /// The rows of its epoch.
+    rows: Rc<Vec<Vec<usize>>>,
+    /// The epoch's first micro-batch.
+    first: u64,
+    /// Its micro-batches, counted from that.
+    micros: Range<u32>,
 }
 
 impl Batches {
-    /// Plans all epochs.
+    /// Plans the first epoch, and where all of them end if they say how long training is. Others are planned when they come.
     ///
     /// # Errors
     ///
-    /// A shape of which a number is 0; a training of more steps than can be counted.
+    /// A shape of which a number is 0; a training of more micro-batches than can be counted, or of so many epochs that
+    /// planning takes long.
     pub fn new(data: Data, shape: Shape) -> Result<Batches, Error> {
         let sizes =
             [("seq", shape.len), ("batch", shape.rows), ("the number of micro-batches", shape.accumulate)];
         let right = |n| (1..=MOST).contains(&n);
         sizes.into_iter().try_for_each(|(what, n)| Error::unless(right(n), what, n, "from 1 to 2^24"))?;
-        let (what, length) = match shape.length {
-            Length::Epochs(n) => ("the number of epochs", n),
-            Length::Steps(n) => ("the number of steps", n),
+        let samples = data.samples.len();
+        Error::unless(samples > 0, "the number of samples", samples, "at least 1")?;
+        let lens: Vec<usize> = data.samples.iter().map(|sample| sample.ids.len()).collect();
+        let none = Epochs { starts: vec![Start { step: 0, micro: 0 }], packed: (usize::MAX, Rc::default()) };
+        let mut batches = Batches { data, shape, lens, epochs: RefCell::new(none), steps: 0 };
+        batches.epochs.borrow_mut().extend(&batches);
+        batches.steps = match shape.length {
+            Length::Steps(steps) => batches.check_steps(steps)?,
+            Length::Epochs(epochs) => batches.steps_of(epochs)?,
         };
-        Error::unless(length > 0, what, length, "at least 1")?;
-        let mut batches = Batches { data, shape, epochs: vec![], steps: 0 };
-        while batches.goes_on() {
-            batches.add_epoch()?;
-        }
-        if let Length::Steps(steps) = shape.length {
-            batches.steps = steps;
-        }
         Ok(batches)
     }
 
-    fn goes_on(&self) -> bool {
-        match self.shape.length {
-            Length::Epochs(epochs) => self.epochs.len() < epochs as usize,
-            Length::Steps(steps) => self.steps < steps,
+    /// So many steps, if their micro-batches can be counted. Dropout and slots count them in 32 bits.
+    fn check_steps(&self, steps: u32) -> Result<u32, Error> {
+        Error::unless(steps > 0, "the number of steps", steps, "at least 1")?;
+        let most = self.data.samples.len().div_ceil(self.shape.rows).min(self.shape.accumulate);
+        let micros = u64::from(steps) * most as u64;
+        let (what, wanted) = ("the number of micro-batches of all steps", "below 2^32: take fewer steps");
+        Error::unless(micros < 1 << 32, what, micros, wanted).map(|()| steps)
+    }
+
+    fn steps_of(&self, epochs: u32) -> Result<u32, Error> {
+        let what = "the number of epochs";
+        Error::unless(epochs > 0, what, epochs, "at least 1")?;
+        let samples = u64::from(epochs) * self.data.samples.len() as u64;
+        let wanted = "at most 16, or so many that they have at most 2^26 samples in all; give a number of steps instead";
+        Error::unless(epochs <= FEW || samples <= PLANNED, what, epochs, wanted)?;
+        let mut known = self.epochs.borrow_mut();
+        while known.starts.len() <= epochs as usize {
+            known.extend(self);
         }
+        let Start { step, micro } = known.starts[epochs as usize];
+        let (what, wanted) = ("the number of micro-batches of all epochs", "below 2^32: take fewer epochs");
+        Error::unless(micro < 1 << 32, what, micro, wanted).map(|()| step as u32)
     }
 
-    fn add_epoch(&mut self) -> Result<(), Error> {
-        let number = self.epochs.len() as u32;
-        let order = shuffled(self.data.samples.len(), self.shape.seed, number);
-        let lens: Vec<usize> = self.data.samples.iter().map(|sample| sample.ids.len()).collect();
-        let rows = match self.shape.packing {
-            true => packed(&order, &lens, self.shape.len),
+    /// The rows of an epoch.
+    fn pack(&self, epoch: usize) -> Rc<Vec<Vec<usize>>> {
+        let order = shuffled(self.data.samples.len(), self.shape.seed, epoch as u32);
+        Rc::new(match self.shape.packing {
+            true => packed(&order, &self.lens, self.shape.len),
             false => order.into_iter().map(|sample| vec![sample]).collect(),
-        };
-        let first_micro = self.epochs.last().map_or(0, |epoch| epoch.first_micro + self.micros_of(epoch));
-        let epoch = Epoch { rows, first_step: self.steps, first_micro };
-        let steps = self.micros_of(&epoch).div_ceil(self.shape.accumulate as u32);
-        let many = || Error::Setting {
-            what: "the number of steps",
-            found: format!("above {}", u32::MAX),
-            wanted: "below 2^32",
-        };
-        // Dropout and slots count micro-batches in 32 bits.
-        first_micro.checked_add(self.micros_of(&epoch)).ok_or_else(many)?;
-        self.steps = self.steps.checked_add(steps).ok_or_else(many)?;
-        self.epochs.push(epoch);
-        Ok(())
+        })
     }
 
-    fn micros_of(&self, epoch: &Epoch) -> u32 {
-        epoch.rows.len().div_ceil(self.shape.rows) as u32
+    fn micros_of(&self, rows: &[Vec<usize>]) -> u32 {
+        rows.len().div_ceil(self.shape.rows) as u32
     }
 
     /// Optimizer steps of all epochs.
@@ -118,10 +146,19 @@ impl Batches {
         self.steps
     }
 
-    /// Micro-batches of all steps.
+    /// Micro-batches of all steps. Where the number of steps is given and they are more than those of an epoch, all epochs
+    /// are taken to be as long as the first.
     pub fn micro_batches(&self) -> u64 {
-        let last = self.steps.checked_sub(1).map(|last| self.place(last));
-        last.map_or(0, |(epoch, micros)| u64::from(epoch.first_micro) + u64::from(micros.end))
+        let known = self.epochs.borrow();
+        let steps = u64::from(self.steps);
+        if let Some(end) = known.starts.iter().find(|start| start.step == steps) {
+            return end.micro;
+        }
+        let Start { step, micro } = known.starts[1];
+        match steps < step {
+            true => (steps * self.shape.accumulate as u64).min(micro),
+            false => (u128::from(steps) * u128::from(micro)).div_ceil(step.into()) as u64,
+        }
     }
 
     /// Tokens of a micro-batch, padding among them.
@@ -136,20 +173,19 @@ impl Batches {
 
     /// The share of the first epoch's tokens that are no padding.
     pub fn fill(&self) -> f64 {
-        let Some(epoch) = self.epochs.first() else { return 0.0 };
-        let all = self.micros_of(epoch) as usize * self.tokens();
+        let all = self.epochs.borrow().starts[1].micro as usize * self.tokens();
         self.data.tokens() as f64 / all as f64
     }
 
     /// The epoch of a step, from 0.
     pub fn epoch(&self, step: u32) -> usize {
-        self.epochs.partition_point(|epoch| epoch.first_step <= step).saturating_sub(1)
+        self.epochs.borrow_mut().of(step, self)
     }
 
     /// The micro-batches of a step, from 0.
     pub fn step(&self, step: u32) -> Vec<MicroBatch> {
-        let (epoch, micros) = self.place(step);
-        let mut micros: Vec<_> = micros.map(|micro| self.micro(epoch, micro)).collect();
+        let place = self.place(step);
+        let mut micros: Vec<_> = place.micros.clone().map(|micro| self.micro(&place, micro)).collect();
         let n = micros.iter().map(MicroBatch::labelled).sum();
         micros.iter_mut().for_each(|micro| micro.n = n);
         micros
@@ -157,29 +193,35 @@ impl Batches {
 
     /// The samples of a step.
     pub fn samples(&self, step: u32) -> impl Iterator<Item = &Sample> {
-        let (epoch, micros) = self.place(step);
-        let rows = micros.flat_map(|micro| self.rows(epoch, micro)).flatten();
-        rows.map(|&sample| &self.data.samples[sample])
+        let place = self.place(step);
+        let rows = place.micros.clone().flat_map(|micro| self.rows(&place, micro)).flatten();
+        let samples: Vec<usize> = rows.copied().collect();
+        samples.into_iter().map(|sample| &self.data.samples[sample])
     }
 
-    /// The epoch of a step, and its micro-batches, counted from the epoch's first.
-    fn place(&self, step: u32) -> (&Epoch, std::ops::Range<u32>) {
-        let epoch = &self.epochs[self.epoch(step)];
-        let accumulate = self.shape.accumulate as u32;
-        let first = (step - epoch.first_step).saturating_mul(accumulate);
-        (epoch, first..first.saturating_add(accumulate).min(self.micros_of(epoch)))
+    fn place(&self, step: u32) -> Place {
+        let mut known = self.epochs.borrow_mut();
+        let epoch = known.of(step, self);
+        if known.packed.0 != epoch {
+            known.packed = (epoch, self.pack(epoch));
+        }
+        let (rows, start) = (known.packed.1.clone(), known.starts[epoch]);
+        let accumulate = self.shape.accumulate as u64;
+        let first = (u64::from(step) - start.step) * accumulate;
+        let end = (first + accumulate).min(self.micros_of(&rows).into());
+        Place { rows, first: start.micro, micros: first as u32..end as u32 }
     }
 
-    fn rows<'a>(&self, epoch: &'a Epoch, micro: u32) -> &'a [Vec<usize>] {
+    fn rows<'a>(&self, place: &'a Place, micro: u32) -> &'a [Vec<usize>] {
         let first = micro as usize * self.shape.rows;
-        &epoch.rows[first..(first + self.shape.rows).min(epoch.rows.len())]
+        &place.rows[first..(first + self.shape.rows).min(place.rows.len())]
     }
 
-    fn micro(&self, epoch: &Epoch, micro: u32) -> MicroBatch {
-        let number = epoch.first_micro + micro;
+    fn micro(&self, place: &Place, micro: u32) -> MicroBatch {
+        let number = place.first as u32 + micro;
         let mut batch =
             MicroBatch { number, ids: vec![], labels: vec![], positions: vec![], starts: vec![], n: 0 };
-        for (row, samples) in self.rows(epoch, micro).iter().enumerate() {
+        for (row, samples) in self.rows(place, micro).iter().enumerate() {
             samples.iter().for_each(|&sample| self.add(&mut batch, sample));
             pad(&mut batch, (row + 1) * self.shape.len);
         }
@@ -197,6 +239,26 @@ impl Batches {
     }
 }
 
+impl Epochs {
+    /// Packs the first epoch whose end is not known.
+    fn extend(&mut self, batches: &Batches) {
+        let epoch = self.starts.len() - 1;
+        let (rows, start) = (batches.pack(epoch), self.starts[epoch]);
+        let micros = batches.micros_of(&rows);
+        let steps = u64::from(micros).div_ceil(batches.shape.accumulate as u64);
+        self.starts.push(Start { step: start.step + steps, micro: start.micro + u64::from(micros) });
+        self.packed = (epoch, rows);
+    }
+
+    /// The epoch of a step.
+    fn of(&mut self, step: u32, batches: &Batches) -> usize {
+        while self.starts[self.starts.len() - 1].step <= step.into() {
+            self.extend(batches);
+        }
+        self.starts.partition_point(|start| start.step <= step.into()) - 1
+    }
+}
+
 /// Fills a row: each token of padding is a document of its own without a label.
 fn pad(batch: &mut MicroBatch, len: usize) {
     for token in batch.ids.len()..len {
@@ -204,5 +266,59 @@ fn pad(batch: &mut MicroBatch, len: usize) {
         batch.labels.push(None);
         batch.positions.push(0);
         batch.starts.push(token as u32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::chat::one_range;
+
+    fn batches(samples: usize, length: Length) -> Result<Batches, Error> {
+        let sample = |line: usize| {
+            let ids = vec![line as u32; 2 + line % 7];
+            Sample { line, learned: one_range(0..ids.len()), ids, cut: false }
+        };
+        let data = Data { samples: (1..=samples).map(sample).collect(), dropped: 0, conversations: 0 };
+        Batches::new(data, Shape { len: 8, rows: 2, accumulate: 3, packing: true, seed: 5, length })
+    }
+
+    /// Whatever is asked for first, an epoch has its own rows, and micro-batches are counted through all of them.
+    #[test]
+    fn epochs_are_the_same_whenever_they_are_planned() {
+        let all = batches(40, Length::Epochs(4)).unwrap();
+        let steps: Vec<_> = (0..all.steps()).map(|step| all.step(step)).collect();
+        let numbers = steps.iter().flatten().map(|micro| u64::from(micro.number));
+        assert!(numbers.eq(0..all.micro_batches()));
+        let by_steps = batches(40, Length::Steps(all.steps())).unwrap();
+        assert_eq!(by_steps.steps(), all.steps());
+        for step in (0..all.steps()).rev() {
+            assert_eq!(by_steps.epoch(step), all.epoch(step));
+            assert_eq!(by_steps.step(step), steps[step as usize], "{step}");
+            assert!(by_steps.samples(step).map(|s| s.line).eq(all.samples(step).map(|s| s.line)));
+        }
+        for epoch in 0..4 {
+            let of = (0..all.steps()).filter(|&step| all.epoch(step) == epoch);
+            let mut lines: Vec<usize> = of.flat_map(|step| all.samples(step)).map(|s| s.line).collect();
+            lines.sort_unstable();
+            assert!(lines.into_iter().eq(1..=40), "epoch {epoch}");
+        }
+    }
+
+    #[test]
+    fn long_trainings_begin_at_once_or_are_refused() {
+        let long = batches(40, Length::Steps(1_400_000_000)).unwrap();
+        assert_eq!(long.step(0), batches(40, Length::Epochs(1)).unwrap().step(0));
+        assert!((3_000_000_000..1 << 32).contains(&long.micro_batches()), "{}", long.micro_batches());
+        let error = |samples, length| batches(samples, length).unwrap_err().to_string();
+        let wanted =
+            "the number of micro-batches of all steps is 4500000000, must be below 2^32: take fewer steps";
+        assert_eq!(error(40, Length::Steps(1_500_000_000)), wanted);
+        let found = error(40, Length::Epochs(4_000_000_000));
+        assert!(
+            found.starts_with("the number of epochs is 4000000000, must be at most 16, or so many"),
+            "{found}"
+        );
+        assert_eq!(error(0, Length::Steps(1)), "the number of samples is 0, must be at least 1");
     }
 }

@@ -1,7 +1,12 @@
 //! Adapters in files.
 
+use std::path::Path;
+use std::process::Command;
+
 use safetensors::SafeTensors;
+use warpwright_engine::adapter::names;
 use warpwright_kernels::Pairing;
+use warpwright_train::Projection;
 use warpwright_train::peft::{self, Shapes};
 
 use crate::setup::{Setup, read};
@@ -23,6 +28,45 @@ fn an_adapter_has_the_names_that_peft_reads() {
     lines.sort();
     let config = std::fs::read_to_string(folder.path().join("adapter_config.json")).unwrap();
     insta::assert_snapshot!("adapter", format!("{}\n\n{config}", lines.join("\n")));
+}
+
+/// What has no code of ours reads the same from the files.
+#[test]
+fn numpy_reads_the_adapter() {
+    let setup = Setup::new(&read("llama-r4-qv")["config"]);
+    let folder = tempfile::tempdir().unwrap();
+    let moved = setup.moved();
+    peft::write(folder.path(), &shapes(&setup, Pairing::HalfSplit), &moved, "some/model").unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/read_adapter.py");
+    // `cargo xtask ci outside` makes a Python that has NumPy.
+    let own = Path::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/../outside/python/bin/python3"));
+    let python = if own.exists() { own } else { Path::new("python3") };
+    let read = Command::new(python).arg("-B").arg(script).arg(folder.path()).output().unwrap();
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    let found = String::from_utf8(read.stdout).unwrap();
+    if found.trim() == "no numpy" {
+        println!("not run: numpy_reads_the_adapter, as python3 has no numpy");
+        return;
+    }
+    let mut wanted = vec!["LORA r 4 alpha 8 of q_proj, v_proj".to_owned()];
+    for (l, layer) in moved.layers.iter().enumerate() {
+        for (p, factors) in layer.iter().enumerate() {
+            let Some(factors) = factors else { continue };
+            let [n, k] = Projection::ALL[p].shape(&setup.config);
+            for (factor, shape, numbers) in [("A", [4, k], &factors.a), ("B", [n, 4], &factors.b)] {
+                let name = names::tensor(l, p, factor);
+                // The sum of the bits tells numbers apart, and their order by their places.
+                let sum = (1..)
+                    .zip(numbers)
+                    .fold(0u64, |sum, (i, x)| sum.wrapping_add(i * u64::from((*x as f32).to_bits())));
+                wanted.push(format!("{name} float32 {shape:?} {sum}"));
+            }
+        }
+    }
+    let mut found: Vec<&str> = found.lines().collect();
+    found[1..].sort_unstable();
+    wanted[1..].sort_unstable();
+    assert_eq!(found, wanted);
 }
 
 /// Rows that a GGUF file has permuted go back to where the original model has them.

@@ -109,7 +109,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     };
     let ceiling = ceiling::measure(&context)?;
     let tensor_ceiling = ceiling::measure_products(&context)?;
-    let setup = Setup { args, subject, contexts: vec![], context, ceiling, tensor_ceiling };
+    let setup = Setup { args, subject, adapter: None, contexts: vec![], context, ceiling, tensor_ceiling };
     let precision = precision(settings[0].precision);
     let all = shapes.iter().zip(settings);
     let shapes = all.map(|(&shape, settings)| figures(&setup, &base, settings, shape));

@@ -19,12 +19,14 @@ mod report;
 mod timeline;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, value_parser};
 use serde::Serialize;
 use svg::Document;
 use warpwright_driver::Context;
+use warpwright_engine::adapter::Adapter;
 use warpwright_engine::info::{kv_bytes_read, token_bytes};
 use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
 use warpwright_engine::{
@@ -33,6 +35,7 @@ use warpwright_engine::{
 };
 use warpwright_kernels::pipeline::Plan;
 
+use crate::adapter;
 use crate::device::{self, Choice};
 use crate::emulation::{self, Work};
 use crate::failure::Failure;
@@ -166,6 +169,13 @@ pub(crate) struct Args {
     /// With --finetune: rank of the adapters of all projections
     #[arg(long, value_name = "RANK", requires = "finetune", default_value_t = 16)]
     rank: usize,
+    /// Decode with this LoRA adapter too, behind the rounds without it
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        conflicts_with_all = ["shape", "instead", "prompt", "batch", "finetune", "plot"]
+    )]
+    adapter: Option<PathBuf>,
     /// File to draw to, as SVG: tokens a second, or with --profile the kernels of a token over time
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kernels", "prompt", "batch"])]
     plot: Option<PathBuf>,
@@ -266,6 +276,8 @@ fn deliver<R: Shown>(
 struct Setup<'a> {
     args: &'a Args,
     subject: Subject,
+    /// That of the model, which is measured without it at first.
+    adapter: Option<Arc<Adapter>>,
     contexts: Vec<u32>,
     context: Context,
     ceiling: Ceiling,
@@ -275,7 +287,8 @@ struct Setup<'a> {
 
 impl Setup<'_> {
     fn new(args: &Args) -> Result<Setup<'_>, Failure> {
-        let subject = Subject::open(args)?;
+        let mut subject = Subject::open(args)?;
+        let adapter = subject.take_adapter();
         let contexts = contexts(args, subject.outline())?;
         let context = device::open(args.device)?;
         let largest = contexts.iter().max().expect("there is a context");
@@ -288,7 +301,7 @@ impl Setup<'_> {
         let ceiling = ceiling::measure(&context)?;
         let multiplies = !args.prompt.is_empty() || !args.batch.is_empty();
         let tensor_ceiling = if multiplies { ceiling::measure_products(&context)? } else { None };
-        Ok(Setup { args, subject, contexts, context, ceiling, tensor_ceiling })
+        Ok(Setup { args, subject, adapter, contexts, context, ceiling, tensor_ceiling })
     }
 
     fn ceilings(&self) -> Ceilings {
@@ -326,17 +339,28 @@ impl Setup<'_> {
 }
 
 fn measure(args: &Args) -> Result<Report, Failure> {
-    let setup = Setup::new(args)?;
+    let mut setup = Setup::new(args)?;
+    let (header, measured) = measure_contexts(&setup)?;
+    let mut report = Report::new(args, header, setup.outline(), &measured);
+    if let Some(adapter) = setup.adapter.take() {
+        setup.subject.add(adapter);
+        report.add_adapter(args, setup.outline(), &measure_contexts(&setup)?.1);
+    }
+    Ok(report)
+}
+
+fn measure_contexts(setup: &Setup) -> Result<(Header, Vec<Measured>), Failure> {
+    let args = setup.args;
     let mut decoder = setup.decoder(setup.options(setup.contexts[0], args.launch))?;
     let rounds = args.rounds as usize + 1 + args.launch.others().count();
     let progress = Bar::of_steps(setup.contexts.len() * rounds);
     let mut all = vec![];
     for &ctx in &setup.contexts {
         let measured;
-        (decoder, measured) = measure_context(&setup, ctx, decoder, &progress)?;
+        (decoder, measured) = measure_context(setup, ctx, decoder, &progress)?;
         all.push(measured);
     }
-    Ok(Report::new(args, Header::new(&setup, &decoder), setup.outline(), &all))
+    Ok((Header::new(setup, &decoder), all))
 }
 
 fn measure_context(
@@ -394,7 +418,9 @@ fn tokens(args: &Args, contexts: &[u32]) -> u64 {
         [] if args.profile => 2 * (1 + rounds) * u64::from(args.tokens),
         // Each round decodes twice, and each other mode launches one.
         [] => {
-            2 * contexts.len() as u64
+            let models = 1 + u64::from(args.adapter.is_some());
+            2 * models
+                * contexts.len() as u64
                 * (rounds + Launch::Graph.others().count() as u64)
                 * u64::from(args.tokens)
         }
@@ -441,9 +467,27 @@ impl Subject {
         }
         let path = args.model.as_ref().expect("clap asks for a model or a shape");
         let mut model = Model::open(path)?;
+        if let Some(folder) = &args.adapter {
+            model = model.with_adapter(folder)?;
+            adapter::warn(&model);
+        }
         // A round has as many tokens as the user asked for, whatever they say.
         model.outline.stop.clear();
         Ok(Subject::File(model))
+    }
+
+    fn take_adapter(&mut self) -> Option<Arc<Adapter>> {
+        match self {
+            Subject::File(model) => model.outline.adapter.take(),
+            Subject::Random { .. } => None,
+        }
+    }
+
+    fn add(&mut self, adapter: Arc<Adapter>) {
+        match self {
+            Subject::File(model) => model.outline.adapter = Some(adapter),
+            Subject::Random { outline, .. } => outline.adapter = Some(adapter),
+        }
     }
 
     fn outline(&self) -> &Outline {

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use warpwright_engine::Loading;
+use warpwright_engine::info::adapter_bytes;
 
 use super::*;
 
@@ -82,6 +83,12 @@ struct Loaded {
 #[derive(Serialize)]
 pub(super) struct Figures {
     pub(super) ctx: u32,
+    /// Of the adapter, if the model has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adapter_bytes: Option<u64>,
+    /// The rate, as a share of that without the adapter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share_of_base: Option<f64>,
     wall_us: Spread,
     device_us: Spread,
     pub(super) tokens_per_s: f64,
@@ -195,6 +202,16 @@ impl Report {
         }
     }
 
+    /// Adds rows of the same contexts, with an adapter.
+    pub(super) fn add_adapter(&mut self, args: &Args, outline: &Outline, measured: &[Measured]) {
+        let with = measured.iter().zip(&self.contexts).map(|(m, base)| {
+            let figures = Figures::new(m, args, outline, &self.header.read_ceiling);
+            Figures { share_of_base: Some(figures.tokens_per_s / base.tokens_per_s), ..figures }
+        });
+        let with: Vec<_> = with.collect();
+        self.contexts.extend(with);
+    }
+
     /// What the bars of a plot stand for.
     pub(super) fn title(&self) -> String {
         let Header { model, device, read_ceiling, .. } = &self.header;
@@ -255,10 +272,14 @@ impl Figures {
         // The first token attends `ctx` positions, each next one more.
         let read = (m.ctx..m.ctx + args.tokens).map(|attended| kv_bytes_read(outline, attended));
         let kv_bytes = read.sum::<u64>() / u64::from(args.tokens);
-        let weight_bytes = token_bytes(outline);
+        // All of an adapter is read for each token.
+        let adapter_bytes = outline.adapter.is_some().then(|| adapter_bytes(outline));
+        let weight_bytes = token_bytes(outline) + adapter_bytes.unwrap_or(0);
         let gb_per_s = (weight_bytes + kv_bytes) as f64 / wall_us.median / 1e3;
         Figures {
             ctx: m.ctx,
+            adapter_bytes,
+            share_of_base: None,
             tokens_per_s: 1e6 / wall_us.median,
             tokens_per_s_limit: ceiling.gb_per_s * 1e9 / (weight_bytes + kv_bytes) as f64,
             device_us: Spread::of(args.tokens, m.rounds.iter().map(|round| round.device)),
@@ -275,12 +296,16 @@ impl Figures {
 
     fn row(&self) -> Vec<String> {
         let megabytes = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
+        let ctx = match self.share_of_base {
+            Some(share) => format!("{} with the adapter: {:.1} % of the rate", self.ctx, 100.0 * share),
+            None => self.ctx.to_string(),
+        };
         let tokens = match &self.other_tokens[..] {
             [] => "same in all rounds and modes".to_owned(),
             others => format!("DIFFER: {}", others.join(", ")),
         };
         vec![
-            self.ctx.to_string(),
+            ctx,
             self.wall_us.to_string(),
             self.device_us.to_string(),
             format!("{:.1}", self.tokens_per_s),

@@ -8,7 +8,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use warpwright_engine::chat::Date;
 use warpwright_kernels::train::schedule;
 use warpwright_train::Projection;
-use warpwright_train::base::BaseFormat;
+use warpwright_train::base::{Absmax, BaseFormat, Quantization};
 use warpwright_train::checkpoint;
 use warpwright_train::data::{Length, Shape};
 use warpwright_train::step::{self, Recomputation};
@@ -91,6 +91,9 @@ pub(crate) struct Args {
     /// Number format of the frozen projections
     #[arg(long, value_enum, default_value_t = BaseChoice::Auto, help_heading = "Adapters")]
     pub(crate) base: BaseChoice,
+    /// What the largest weight of each block of NF4 is kept in; a file in NF4 has its own
+    #[arg(long, value_enum, default_value_t = AbsmaxChoice::F32, help_heading = "Adapters")]
+    pub(crate) absmax: AbsmaxChoice,
 
     /// Learning rate
     #[arg(long, default_value_t = 2e-4, allow_negative_numbers = true, help_heading = "Optimizer")]
@@ -215,6 +218,23 @@ pub(crate) enum BaseChoice {
     Keep,
 }
 
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AbsmaxChoice {
+    /// F32
+    F32,
+    /// Rounded to 8 bits (double quantization), as bases in bitsandbytes mostly are
+    Nested,
+}
+
+impl From<AbsmaxChoice> for Absmax {
+    fn from(choice: AbsmaxChoice) -> Absmax {
+        match choice {
+            AbsmaxChoice::F32 => Absmax::F32,
+            AbsmaxChoice::Nested => Absmax::Nested,
+        }
+    }
+}
+
 impl From<BaseChoice> for BaseFormat {
     fn from(choice: BaseChoice) -> BaseFormat {
         match choice {
@@ -294,6 +314,10 @@ impl Args {
             )));
         }
         Ok(())
+    }
+
+    pub(super) fn quantization(&self) -> Quantization {
+        Quantization { format: self.base.into(), absmax: self.absmax.into() }
     }
 
     pub(super) fn recomputation(&self) -> Recomputation {

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     plan.check(&context, args.insist, &samples)?;
     plan.check_disk(args)?;
-    let base = Base::of(&model, args.base.into())?;
+    let base = Base::of(&model, args.quantization())?;
     let fingerprint = plan.fingerprint(args, &model, template.as_ref(), &samples)?;
     let shapes = Shapes { config: &plan.settings.config, lora: &plan.settings.lora, pairing: base.pairing };
     let session = Session::new(args, &context, &plan, &base, &shapes, &fingerprint)?;

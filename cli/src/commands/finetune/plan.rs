@@ -17,7 +17,7 @@ use warpwright_train::data::Data;
 use warpwright_train::step::{Needs, Precision, Settings};
 use warpwright_train::{Config, Error, Lora, Training};
 
-use super::args::{Args, EvaluateOn, PrecisionChoice};
+use super::args::{AbsmaxChoice, Args, EvaluateOn, PrecisionChoice};
 use super::disk;
 use super::samples::Samples;
 use crate::failure::Failure;
@@ -35,7 +35,7 @@ pub(crate) struct Plan {
 }
 
 /// Formats whose values a step in `bf16` has as they are, or by its own rounding of them, as bitsandbytes has it.
-const EXACT: [&str; 2] = ["BF16", "NF4"];
+const EXACT: [&str; 3] = ["BF16", "NF4", "nested NF4"];
 
 impl Plan {
     pub(super) fn new(
@@ -86,7 +86,7 @@ impl Plan {
     pub(super) fn settle(&mut self, args: &Args, model: &Model, context: &Context) -> Result<(), Failure> {
         self.settings.precision = choose(args.precision, &self.settings, context)?;
         self.needs = needs(args, model, &self.settings)?;
-        let formats = base::formats(&model.outline, args.base.into());
+        let formats = base::formats(&model.outline, args.quantization());
         let rounded: Vec<_> = formats.into_keys().filter(|name| !EXACT.contains(&name.as_str())).collect();
         if self.settings.precision == Precision::Bf16 && !rounded.is_empty() {
             let formats = rounded.join(", ");
@@ -199,10 +199,17 @@ impl Plan {
             Some(EvaluateOn::Share(share)) => Some(("eval share", share.to_string())),
             _ => None,
         };
+        // Checkpoints of before there was a choice do not name it.
+        let absmax = (args.absmax == AbsmaxChoice::Nested).then(|| ("absmax", "nested".to_owned()));
         let chats = samples.training.data().conversations > 0;
         let date = template.filter(|template| chats && template.asks_date()).and_then(ChatTemplate::date);
         let date = date.map(|date| ("date", date.to_string()));
-        let named = pairs.into_iter().chain(share).chain(date).map(|(name, value)| (name.to_string(), value));
+        let named = pairs
+            .into_iter()
+            .chain(share)
+            .chain(absmax)
+            .chain(date)
+            .map(|(name, value)| (name.to_string(), value));
         Ok(named.chain(hashes(model)?).collect())
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::model::architecture::Architecture;
 use crate::model::config::Config;
 use crate::model::folder::json::{Object, shown};
-use crate::model::folder::{known, rope};
+use crate::model::folder::{known, quantization, rope};
 use crate::model::keys::MAX_SIZE;
 use crate::model::problem::Problem;
 use crate::model::rope::RopeFactors;
@@ -30,6 +30,7 @@ pub(crate) fn read(values: &Map<String, Value>) -> Result<Read, Problem> {
     let keys = Object { values, prefix: "" };
     let architecture = family(keys)?;
     known::check(keys, architecture.name)?;
+    quantization::check(keys)?;
     let hidden = keys.required("hidden_size")?;
     let heads = keys.required("num_attention_heads")?;
     let kv_heads = keys.size("num_key_value_heads")?.unwrap_or(heads);

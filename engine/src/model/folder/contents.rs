@@ -2,7 +2,7 @@
 //!
 //! The files stand one after the other in one range of bytes, so that a weight is a range of it, whichever file it is in.
 //! Kernels want norms and biases in F32, which most folders have in 16 bits: these follow the files, converted when they
-//! are read.
+//! are read. So do matrices in NF4, unpacked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,11 +11,14 @@ use std::path::{Path, PathBuf};
 use half::{bf16, f16};
 use safetensors::Dtype;
 use serde_json::Value;
+use warpwright_kernels::train::nf4::Nf4;
 
 use crate::Error;
 use crate::model::folder::folder_fault::Fault;
+use crate::model::folder::four_bit::{self, FourBit};
 use crate::model::folder::read;
 use crate::model::folder::shard::Shard;
+use crate::model::folder::tensor::Tensor;
 
 pub(crate) const ONE: &str = "model.safetensors";
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
@@ -28,27 +31,16 @@ pub struct Folder {
     /// Of weights and of everything else, in order.
     shards: Vec<(usize, Shard)>,
     tensors: BTreeMap<String, Tensor>,
-    /// Vectors in F32, by where they begin.
+    /// What is another number format in the files, by where it begins.
     converted: BTreeMap<usize, Converted>,
 }
 
-/// A tensor of the folder.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Tensor {
-    pub(crate) dtype: Dtype,
-    /// The contiguous dimension last.
-    pub(crate) shape: Vec<usize>,
-    /// Its bytes in the files.
-    pub(crate) range: Range<usize>,
-    /// The same numbers in F32, of a vector.
-    pub(crate) in_f32: Option<Range<usize>>,
-}
-
-/// A vector that is read in F32.
-#[derive(Debug, Clone, PartialEq)]
-struct Converted {
-    from: Range<usize>,
-    dtype: Dtype,
+enum Converted {
+    /// That is read in F32.
+    Vector { from: Range<usize>, dtype: Dtype },
+    /// That is unpacked.
+    Matrix(FourBit),
 }
 
 impl Folder {
@@ -63,14 +55,14 @@ impl Folder {
         }
         let mut folder =
             Folder { path: path.to_owned(), shards, tensors: BTreeMap::new(), converted: BTreeMap::new() };
-        folder
-            .collect(start)
-            .map_err(|fault| Error::Folder { path: path.to_owned(), fault: Box::new(fault) })?;
+        let fault = |fault| Error::Folder { path: path.to_owned(), fault: Box::new(fault) };
+        let end = folder.collect(start).map_err(fault)?;
+        folder.unpack(end)?;
         Ok(folder)
     }
 
-    /// Lists the tensors of all files; vectors in F32 begin at `end`.
-    fn collect(&mut self, mut end: usize) -> Result<(), Fault> {
+    /// Lists the tensors of all files; vectors in F32 begin at `end`. Gives where they end.
+    fn collect(&mut self, mut end: usize) -> Result<usize, Fault> {
         let mut places: BTreeMap<&str, &str> = BTreeMap::new();
         for (start, shard) in &self.shards {
             for tensor in &shard.tensors {
@@ -83,7 +75,7 @@ impl Folder {
                 let in_f32 = match (tensor.shape.len(), tensor.dtype) {
                     (1, Dtype::F32) => Some(range.clone()),
                     (1, dtype @ (Dtype::F16 | Dtype::BF16)) => {
-                        self.converted.insert(end, Converted { from: range.clone(), dtype });
+                        self.converted.insert(end, Converted::Vector { from: range.clone(), dtype });
                         let start = end;
                         end += 2 * range.len();
                         Some(start..end)
@@ -91,10 +83,40 @@ impl Folder {
                     _ => None,
                 };
                 let (dtype, shape) = (tensor.dtype, tensor.shape.clone());
-                self.tensors.insert(tensor.name.clone(), Tensor { dtype, shape, range, in_f32 });
+                self.tensors.insert(tensor.name.clone(), Tensor { dtype, shape, range, in_f32, nf4: false });
             }
         }
+        Ok(end)
+    }
+
+    /// Lists matrices in NF4 as what they stand for, from `end` on.
+    fn unpack(&mut self, mut end: usize) -> Result<(), Error> {
+        let mut tensors = std::mem::take(&mut self.tensors);
+        for (name, matrix) in four_bit::take(&mut tensors, &self.path, &|range| self.bytes(range))? {
+            let tensor = matrix.tensor(end);
+            self.converted.insert(end, Converted::Matrix(matrix));
+            end = tensor.range.end;
+            tensors.insert(name, tensor);
+        }
+        self.tensors = tensors;
         Ok(())
+    }
+
+    fn bytes(&self, range: &Range<usize>) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; range.len()];
+        // Of nothing there may be no file.
+        if !range.is_empty() {
+            self.read_file(range.start, &mut bytes)?;
+        }
+        Ok(bytes)
+    }
+
+    /// What the files have of a matrix that is read from `start` on, if it is in NF4.
+    pub(crate) fn nf4(&self, start: usize) -> Result<Option<Nf4>, Error> {
+        match self.converted.get(&start) {
+            Some(Converted::Matrix(matrix)) => matrix.nf4(&|range| self.bytes(range)).map(Some),
+            _ => Ok(None),
+        }
     }
 
     pub(crate) fn tensor(&self, name: &str) -> Option<&Tensor> {
@@ -109,7 +131,12 @@ impl Folder {
     /// Fills `bytes` with those of a tensor from `start` on.
     pub(crate) fn read(&self, start: usize, bytes: &mut [u8]) -> Result<(), Error> {
         match self.converted.range(..=start).next_back() {
-            Some((first, vector)) => self.convert(vector, start - first, bytes),
+            Some((first, Converted::Vector { from, dtype })) => {
+                self.convert(from, *dtype, start - first, bytes)
+            }
+            Some((first, Converted::Matrix(matrix))) => {
+                matrix.read(start - first, bytes, &|range| self.bytes(range))
+            }
             None => self.read_file(start, bytes),
         }
     }
@@ -121,13 +148,13 @@ impl Folder {
     }
 
     /// Reads a part of a vector in F32.
-    fn convert(&self, vector: &Converted, at: usize, bytes: &mut [u8]) -> Result<(), Error> {
+    fn convert(&self, from: &Range<usize>, dtype: Dtype, at: usize, bytes: &mut [u8]) -> Result<(), Error> {
         let numbers = at / 4..(at + bytes.len()).div_ceil(4);
         let mut narrow = vec![0; 2 * numbers.len()];
-        self.read_file(vector.from.start + 2 * numbers.start, &mut narrow)?;
+        self.read_file(from.start + 2 * numbers.start, &mut narrow)?;
         let wide = narrow.chunks_exact(2).flat_map(|b| {
             let bits = [b[0], b[1]];
-            match vector.dtype {
+            match dtype {
                 Dtype::F16 => f16::from_le_bytes(bits).to_f32(),
                 _ => bf16::from_le_bytes(bits).to_f32(),
             }

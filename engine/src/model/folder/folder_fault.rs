@@ -29,6 +29,8 @@ pub enum Fault {
     NotInShard { tensor: String, file: String },
     #[error("tensor {tensor:?} is in {first:?} and in {second:?}")]
     Twice { tensor: String, first: String, second: String },
+    #[error("tensor {tensor:?} {problem}")]
+    FourBit { tensor: String, problem: String },
     #[error("it is of {found} bytes, which is more than the {most} that are read")]
     Long { found: u64, most: u64 },
 }

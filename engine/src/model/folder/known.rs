@@ -86,7 +86,7 @@ const ROWS: &[Row] = &[
     ("logits_scaling", Only(one), "scaled logits are not supported"),
     ("num_local_experts", Only(zero), "mixtures of experts are not supported; dense models are"),
     ("num_experts", Only(zero), "mixtures of experts are not supported; dense models are"),
-    ("quantization_config", Refused, "quantized weights are not read from folders; give the folder of the 16-bit model, or a GGUF file"),
+    ("quantization_config", Used, ""),
     ("compression_config", Refused, "quantized weights are not read from folders; give the folder of the 16-bit model, or a GGUF file"),
     ("auto_map", Refused, OWN_CODE),
     ("custom_pipelines", Refused, OWN_CODE),

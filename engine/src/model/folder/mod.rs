@@ -7,13 +7,16 @@
 pub(crate) mod config;
 pub(crate) mod contents;
 pub(crate) mod folder_fault;
+pub(crate) mod four_bit;
 pub(crate) mod json;
 pub(crate) mod known;
 pub(crate) mod names;
+pub(crate) mod quantization;
 pub(crate) mod read;
 pub(crate) mod rope;
 pub(crate) mod shard;
 pub(crate) mod special;
+pub(crate) mod tensor;
 pub(crate) mod tokenizer_json;
 pub(crate) mod vocabulary;
 

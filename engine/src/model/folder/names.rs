@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use safetensors::Dtype;
 use warpwright_kernels::Format;
 
-use crate::model::folder::contents::{Folder, Tensor};
+use crate::model::folder::contents::Folder;
+use crate::model::folder::tensor::Tensor;
 use crate::model::outline::{Source, Weight, Weights};
 use crate::model::problem::Problem;
 
@@ -102,7 +103,7 @@ impl Source for Named<'_> {
             other => return Err(Self::refuse(name, other)),
         };
         let dims = vec![n.into(), rows.into()];
-        Ok(Weight { name, dims, format, range: tensor.range.clone(), fused: None })
+        Ok(Weight { name, dims, format, range: tensor.range.clone(), fused: None, nf4: tensor.nf4 })
     }
 
     fn vector(&self, name: &str, n: u32) -> Result<Weight, Problem> {
@@ -114,6 +115,7 @@ impl Source for Named<'_> {
                 format: Format::F32,
                 range: range.clone(),
                 fused: None,
+                nf4: false,
             }),
             None => Err(Self::refuse(name, tensor.dtype)),
         }

@@ -1,0 +1,19 @@
+//! A tensor of a folder, whichever file it is in.
+
+use std::ops::Range;
+
+use safetensors::Dtype;
+
+/// A tensor of the folder.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Tensor {
+    pub(crate) dtype: Dtype,
+    /// The contiguous dimension last.
+    pub(crate) shape: Vec<usize>,
+    /// Its bytes in the files.
+    pub(crate) range: Range<usize>,
+    /// The same numbers in F32, of a vector.
+    pub(crate) in_f32: Option<Range<usize>>,
+    /// Whether the files have it in NF4.
+    pub(crate) nf4: bool,
+}
