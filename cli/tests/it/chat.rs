@@ -196,6 +196,11 @@ fn tools_are_called_and_answer() {
     assert_eq!(found["content"], "Hm.");
     let function = json!({ "name": "weather", "arguments": { "a": 1 } });
     assert_eq!(found["tool_calls"], json!([{ "type": "function", "function": function }]));
+    let broken = [&["run", MODEL, "--chat", "-p", "Hi", "--quiet"], &options[..4]].concat();
+    let end = run(&[&broken[..], &["--device", "emu", "--regex", "<tool_call>wea"]].concat());
+    assert_eq!(end.out, "<tool_call>wea\n", "{end:?}");
+    let said = "<tool_call> begins no call of a tool: it is not closed; it is given as text\n";
+    assert!(end.err.contains(said), "{end:?}");
     // The model calls again when it has the answer.
     let saved = folder.path().join("saved");
     let save = format!("/save {}", saved.display());
