@@ -127,17 +127,6 @@ fn calls_are_told_from_text() {
         ),
         ("<tool_call>", "", "<tool_call>{\"name\": \"wea".to_owned(), "<tool_call>{\"name\": \"wea", 0),
         ("<tool_call>", "", "a <tool_".to_owned(), "a <tool_", 0),
-        // Of what ends with the reply and not with a mark, only what tells that it is whole is a call.
-        ("<tool_call>", "", "<tool_call>{\"name\": \"weather\"}".to_owned(), "", 1),
-        ("<tool_call>", "", "<tool_call>wea".to_owned(), "<tool_call>wea", 0),
-        ("<function=", "", "<function=weather>{\"days\": 1}".to_owned(), "", 1),
-        (
-            "<function=",
-            "",
-            "<function=weather><parameter=days>1</parameter>".to_owned(),
-            "<function=weather><parameter=days>1</parameter>",
-            0,
-        ),
         ("a", "", hermes.to_owned(), "{}", 0),
         ("<|start_header_id|>ipython", "", " {\"name\": \"weather\", \"parameters\": {}}".to_owned(), " ", 1),
         (
@@ -168,6 +157,27 @@ fn calls_are_told_from_text() {
         let template = ChatTemplate::new(template, vec![]).unwrap();
         let found = parts(&template, &tools, prompt, &[&reply]);
         assert_eq!((found.0, found.1.len()), (said.replace("{}", hermes), calls), "{reply}");
+    }
+}
+
+/// Without its closing mark, a call is one if it tells that it is whole.
+#[test]
+fn what_ends_with_the_reply_is_a_call_if_it_is_whole() {
+    let tools = Tools::new(TOOLS).unwrap();
+    let cases = [
+        ("<tool_call>", "<tool_call>{\"name\": \"weather\"}", 1),
+        ("<tool_call>", "<tool_call>wea", 0),
+        ("<function=", "<function=weather>{\"days\": 1}", 1),
+        ("<function=", "<function=weather><parameter=days>1</parameter>", 0),
+    ];
+    for (template, reply, calls) in cases {
+        let template = ChatTemplate::new(template, vec![]).unwrap();
+        let found = parts(&template, &tools, "", &[reply]);
+        assert_eq!(
+            (found.0.as_str(), found.1.len()),
+            (if calls == 0 { reply } else { "" }, calls),
+            "{reply}"
+        );
     }
 }
 
