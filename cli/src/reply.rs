@@ -44,6 +44,8 @@ pub(crate) struct Called {
     /// What is said beside the calls.
     pub(crate) said: String,
     pub(crate) calls: Vec<ToolCall>,
+    /// What begins as a call and is none, a sentence each.
+    pub(crate) problems: Vec<String>,
 }
 
 /// What was read of a generation.
@@ -108,6 +110,10 @@ impl<'a> Printer<'a> {
                 self.called.calls.push(call);
                 line
             }
+            Part::NoCall { mark, problem } => {
+                self.called.problems.push(format!("{mark} begins no call of a tool: {problem}"));
+                return Ok(());
+            }
         };
         if self.form == Form::Text {
             self.in_line = !shown.ends_with('\n');
@@ -124,6 +130,9 @@ impl<'a> Printer<'a> {
         parts.into_iter().try_for_each(|part| self.part(part))?;
         if self.form == Form::Text && self.in_line {
             self.text("\n")?;
+        }
+        if self.form == Form::Text {
+            self.called.problems.iter().for_each(|problem| say(format!("{problem}; it is given as text")));
         }
         Ok(Some(std::mem::take(&mut self.called)))
     }

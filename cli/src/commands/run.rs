@@ -250,6 +250,9 @@ fn object(
     if let Some(called) = called {
         object["content"] = json!(called.said);
         object["tool_calls"] = calls_json(&called.calls);
+        if !called.problems.is_empty() {
+            object["tool_call_problems"] = json!(called.problems);
+        }
     }
     if let Some(figures) = speculative {
         object["speculative"] = figures;

@@ -179,6 +179,15 @@ fn a_reply_ends_before_a_stop_string_and_is_told_as_json() {
 const WITH_TOOLS: &str = "{% for t in tools %}<tool_call>{{ t.function.name }}{% endfor %}{% for m in messages %}\
                           {{ m.role }}: {{ m.content }}{% for c in m.tool_calls %}{{ c.id }}{% endfor %}\n{% endfor %}";
 
+/// What begins as a call and is none is given as text, and named.
+fn check_no_call(options: &[&str]) {
+    let run_chat = ["run", MODEL, "--device", "emu", "--chat", "-p", "Hi", "--quiet"];
+    let end = run(&[&run_chat[..], options, &["--regex", "<tool_call>wea"]].concat());
+    assert_eq!(end.out, "<tool_call>wea\n", "{end:?}");
+    let said = "<tool_call> begins no call of a tool: it is not closed; it is given as text\n";
+    assert!(end.err.contains(said), "{end:?}");
+}
+
 #[test]
 fn tools_are_called_and_answer() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -196,6 +205,7 @@ fn tools_are_called_and_answer() {
     assert_eq!(found["content"], "Hm.");
     let function = json!({ "name": "weather", "arguments": { "a": 1 } });
     assert_eq!(found["tool_calls"], json!([{ "type": "function", "function": function }]));
+    check_no_call(&options[..4]);
     // The model calls again when it has the answer.
     let saved = folder.path().join("saved");
     let save = format!("/save {}", saved.display());

@@ -33,6 +33,21 @@ fn texts_are_the_same_with_guesses() {
     }
 }
 
+/// Sampled, and with a stop string that ends the text within guesses.
+#[test]
+fn sampled_texts_are_the_same_with_guesses_and_end_at_a_stop_string() {
+    let sampled = ["--temp", "0.9", "--seed", "3", "--stop", "0_"];
+    let (plain, found) =
+        (json(&sampled), json(&[&sampled[..], &["--draft", MODEL, "--draft-always"]].concat()));
+    assert_eq!(plain["end"], serde_json::json!({ "reason": "stop_string", "string": "0_" }), "{plain}");
+    assert_eq!(
+        [&found["text"], &found["end"], &found["tokens"]],
+        [&plain["text"], &plain["end"], &plain["tokens"]]
+    );
+    let figures = &found["speculative"];
+    assert!(figures["accepted"].as_u64() > Some(0), "{figures}");
+}
+
 #[test]
 fn a_conversation_goes_on_with_guesses() {
     let said = |options: &[&str]| {
@@ -64,7 +79,9 @@ fn guesses_that_cannot_be_made_are_refused() {
         "{other}: the draft model has another vocabulary: token 0 is the control token \"<|endoftexu|>\", and the \
          control token \"<|endoftext|>\" in the model that verifies; take a draft model of the same family"
     );
-    let cases: [(&[&str], &str); 3] = [
+    let one_by_one = "--regex makes tokens one by one, and guesses are verified several at a time: leave --lookup and --draft out";
+    let cases: [(&[&str], &str); 4] = [
+        (&["--lookup", "--regex", "[a-z]+"], one_by_one),
         (&["--draft", other], &vocabulary),
         (&["--draft-max", "3"], "--draft-max is for guesses: add --lookup or --draft MODEL"),
         (&["--draft-always"], "--draft-always is for guesses: add --lookup or --draft MODEL"),

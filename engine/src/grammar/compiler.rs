@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use llguidance::api::TopLevelGrammar;
-use llguidance::toktrie::TokEnv;
+use llguidance::toktrie::{InferenceCapabilities, TokEnv};
 use llguidance::{ParserFactory, panic_utils};
 use serde_json::{Value, json};
 
 use super::endless;
 use super::fault::Fault;
+use super::masks::Divided;
 use super::matcher::Matcher;
 use super::place;
+use super::stays::FUEL;
 use super::tokens::Tokens;
 use crate::Error;
 use crate::model::outline::Outline;
@@ -59,6 +61,7 @@ pub enum GrammarText {
 /// ```
 pub struct GrammarCompiler {
     factory: ParserFactory,
+    tokens: Arc<Divided>,
     vocab: u32,
 }
 
@@ -89,12 +92,14 @@ impl GrammarCompiler {
     ) -> Result<GrammarCompiler, Error> {
         let prepared = panic_utils::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let tokens: TokEnv = Arc::new(Tokens::new(tokenizer, vocab, end));
-            ParserFactory::new_simple(&tokens)
+            let factory = ParserFactory::new(&tokens, InferenceCapabilities::default(), &[])?;
+            Ok((factory, Arc::new(Divided::new(&tokens))))
         }));
-        let mut factory =
+        let (mut factory, tokens) =
             prepared.map_err(|error| error_of("vocabulary", Fault::Other(format!("{error:#}"))))?;
         factory.quiet().limits_mut().verbose_errors = false;
-        Ok(GrammarCompiler { factory, vocab })
+        factory.limits_mut().step_lexer_fuel = FUEL;
+        Ok(GrammarCompiler { factory, tokens, vocab })
     }
 
     /// Makes a grammar, and finds out whether a text can begin within it.
@@ -105,12 +110,13 @@ impl GrammarCompiler {
         let fault = |fault| error_of(text.name(), fault);
         let source = source(text).map_err(fault)?;
         let parser = self.factory.create_parser(source);
-        let parser = parser.map_err(|error| fault(text.fault(&format!("{error:#}"))))?;
+        let mut parser = parser.map_err(|error| fault(text.fault(&format!("{error:#}"))))?;
         if let Some(part) = endless::part(parser.parser.grammar()) {
             return Err(fault(Fault::Endless { part }));
         }
+        self.tokens.serve(&mut parser, self.factory.limits());
         let mut start = llguidance::Matcher::new(Ok(parser));
-        if let Some(said) = problem_of(start.deep_clone()) {
+        if let Some(said) = problem_of(start.clone()) {
             return Err(fault(match said.starts_with("NoExtensionBias") {
                 true => Fault::Unsatisfiable("no token of the vocabulary can begin one".to_owned()),
                 false => text.fault(&said),

@@ -160,7 +160,8 @@ impl<'a> Session<'a> {
 
     /// The message that a reply is.
     fn message(&self, reply: &Reply) -> Message {
-        let Some(Called { said, calls }) = reply.called.as_ref().filter(|called| !called.calls.is_empty())
+        let Some(Called { said, calls, .. }) =
+            reply.called.as_ref().filter(|called| !called.calls.is_empty())
         else {
             return Message::new(ASSISTANT, &reply.text);
         };

@@ -21,13 +21,7 @@ pub(super) fn json(text: &str, _tools: &Tools) -> Option<Vec<ToolCall>> {
 /// Whether what ends calls, and comes next, stands in a value that is not closed yet: in a string of JSON, or in an
 /// element of a parameter.
 pub(super) fn is_open(text: &str, closes: &str) -> bool {
-    let text = text.trim_start();
-    let json = match text.starts_with(['{', '[']) {
-        true => Some(text),
-        // The name of a function stands before its arguments.
-        false => text.split_once('>').map(|(_, rest)| rest.trim_start()).filter(|rest| rest.starts_with('{')),
-    };
-    match json {
+    match json_of(text) {
         Some(json) => {
             let text = format!("{json}{closes}");
             let mut values = Deserializer::from_str(&text).into_iter::<Value>();
@@ -35,6 +29,19 @@ pub(super) fn is_open(text: &str, closes: &str) -> bool {
         }
         None => elements::is_open(text),
     }
+}
+
+/// What is JSON of a body that has JSON in it: all, or what is behind the name of a function.
+fn json_of(text: &str) -> Option<&str> {
+    let text = text.trim_start();
+    let behind = || text.split_once('>').map(|(_, rest)| rest.trim_start());
+    if text.starts_with(['{', '[']) { Some(text) } else { behind().filter(|rest| rest.starts_with('{')) }
+}
+
+/// Whether a call that is read from a body is whole, though the closing mark is missing: JSON and elements tell where they
+/// end. A name, keys and values, and parameters without an element around them do not.
+pub(super) fn ends_itself(text: &str) -> bool {
+    json_of(text).is_some() || text.trim_start().starts_with('<')
 }
 
 /// At least one.

@@ -4,7 +4,7 @@
 //! A value is a text as it stands. Only the tool says whether it means a number or a list: what is no string to it is
 //! read as JSON, or as Python's `True`, `False` and `None`, and so is what it does not know; what is neither stays a string.
 
-use serde_json::{Map, Value};
+use serde_json::{Deserializer, Map, Value};
 
 use super::call::ToolCall;
 use super::tools::Tools;
@@ -21,13 +21,22 @@ pub(super) fn is_open(text: &str) -> bool {
     VALUES.iter().any(|[opens, closes]| text.rfind(opens) > text.rfind(closes))
 }
 
+/// Whether a function ends here although a parameter of it does not: what comes between the marks of calls, and what
+/// behind them. A value that has both the end of a function and that of calls in it goes on with its own end.
+pub(super) fn ends_without_its_value(before: &str, after: &str) -> bool {
+    let (end, after) = (VALUES[0][1], after.trim_start());
+    let goes_on = end.starts_with(after) || after.starts_with(end);
+    before.trim_end().ends_with("</function>") && !goes_on
+}
+
 /// Functions one after another.
 pub(super) fn functions(text: &str, tools: &Tools) -> Option<Vec<ToolCall>> {
     let (mut calls, mut rest) = (vec![], text.trim());
     while !rest.is_empty() {
-        let (one, after) = rest.strip_prefix("<function=")?.split_once("</function>")?;
-        calls.extend(function(one, tools)?);
-        rest = after.trim_start();
+        let (name, body) = rest.strip_prefix("<function=")?.split_once('>')?;
+        let (arguments, after) = arguments(name, body.trim_start(), tools)?;
+        calls.push(ToolCall { id: None, name: name.to_owned(), arguments });
+        rest = after.strip_prefix("</function>")?.trim_start();
     }
     (!calls.is_empty()).then_some(calls)
 }
@@ -35,19 +44,25 @@ pub(super) fn functions(text: &str, tools: &Tools) -> Option<Vec<ToolCall>> {
 /// One, from its name on: `weather>` and parameters, or an object.
 pub(super) fn function(text: &str, tools: &Tools) -> Option<Vec<ToolCall>> {
     let (name, body) = text.trim().split_once('>')?;
-    let body = body.trim();
-    if body.starts_with('{') {
-        let arguments = serde_json::from_str(body).ok()?;
-        return Some(vec![ToolCall { id: None, name: name.to_owned(), arguments }]);
+    let (arguments, after) = arguments(name, body.trim_start(), tools)?;
+    after.is_empty().then(|| vec![ToolCall { id: None, name: name.to_owned(), arguments }])
+}
+
+/// The arguments of a function, and what is behind them: an object, or a parameter each.
+fn arguments<'a>(name: &str, mut rest: &'a str, tools: &Tools) -> Option<(Map<String, Value>, &'a str)> {
+    if rest.starts_with('{') {
+        let mut objects = Deserializer::from_str(rest).into_iter();
+        let arguments = objects.next()?.ok()?;
+        return Some((arguments, rest[objects.byte_offset()..].trim_start()));
     }
-    let (mut arguments, mut rest) = (Map::new(), body);
-    while !rest.is_empty() {
-        let (key, after) = rest.strip_prefix("<parameter=")?.split_once('>')?;
+    let mut arguments = Map::new();
+    while let Some(parameter) = rest.strip_prefix("<parameter=") {
+        let (key, after) = parameter.split_once('>')?;
         let (value, after) = after.split_once("</parameter>")?;
         arguments.insert(key.to_owned(), read(tools, name, key, line(value)));
         rest = after.trim_start();
     }
-    Some(vec![ToolCall { id: None, name: name.to_owned(), arguments }])
+    Some((arguments, rest))
 }
 
 /// A text without the line break before it and that behind it.

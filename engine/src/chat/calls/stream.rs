@@ -1,12 +1,16 @@
 //! Finds calls in a reply while it comes: text is given on at once, calls when they are whole.
 //!
 //! What may be the beginning of an opening mark is held back. What stands between marks and is no call is text after
-//! all, marks and all. Calls that a model only thinks of, between `<think>` and `</think>`, are none.
+//! all, marks and all, and it is said why it is none. Calls that a model only thinks of, between `<think>` and
+//! `</think>`, are none.
+//!
+//! A closing mark may stand in a value, which ends behind it. So where a model forgot to close the value, text is held
+//! back: until the text cannot be one of a value any more, or is longer than a value is waited for.
 
-use super::body;
 use super::call::ToolCall;
 use super::syntax::{Place, Syntax};
 use super::tools::Tools;
+use super::{body, elements};
 
 /// A part of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +19,17 @@ pub enum Part {
     Text(String),
     /// What is to be called.
     Call(ToolCall),
+    /// The text that comes next begins with a mark of calls, and is none.
+    NoCall {
+        /// The mark.
+        mark: &'static str,
+        /// Why it is none, as the end of a sentence.
+        problem: &'static str,
+    },
 }
+
+/// Bytes behind a closing mark that stands in a value, for which the end of the value is waited for.
+const PATIENCE: usize = 2000;
 
 /// A reply, as it comes.
 #[derive(Debug)]
@@ -60,14 +74,16 @@ impl<'a> CallStream<'a> {
     /// What was held back, where no more text comes.
     pub fn finish(mut self) -> Vec<Part> {
         let State::Call(syntax) = self.state else { return text(self.held) };
-        if let Some(calls) = self.calls(syntax, self.held.len()) {
+        // A name, or some of the values, may be all that came of a call without its closing mark.
+        let whole = syntax.closes.is_none() || body::ends_itself(&self.held[syntax.opens.len()..]);
+        if let Some(calls) = self.calls(syntax, self.held.len()).filter(|_| whole) {
             return calls;
         }
         // No call: it may be one behind this mark.
-        let rest = self.held.split_off(syntax.opens.len());
-        let mut parts = text(std::mem::take(&mut self.held));
-        (self.state, self.at_start) = (State::Text, false);
-        parts.extend(self.push(&rest));
+        let closed = syntax.closes.is_none_or(|closes| self.held.contains(closes));
+        let problem = if closed { self.problem(syntax, self.held.len()) } else { "it is not closed" };
+        let mut parts = self.no_call(syntax, problem);
+        parts.extend(self.push(""));
         parts.extend(self.finish());
         parts
     }
@@ -117,15 +133,41 @@ impl<'a> CallStream<'a> {
         let closes = syntax.closes?;
         let mut ends = self.held.match_indices(closes).map(|(at, _)| at);
         let (at, calls) = ends.find_map(|at| match self.calls(syntax, at) {
-            None if body::is_open(&self.held[syntax.opens.len()..at], closes) => None,
+            None if self.may_go_on(syntax, at, closes) => None,
             calls => Some((at, calls)),
         })?;
-        (self.state, self.at_start) = (State::Text, false);
-        match calls {
-            Some(_) => drop(self.held.drain(..at + closes.len())),
-            None => return self.take(syntax.opens.len()),
+        if calls.is_none() {
+            return Some(self.no_call(syntax, self.problem(syntax, at)));
         }
+        (self.state, self.at_start) = (State::Text, false);
+        self.held.drain(..at + closes.len());
         calls
+    }
+
+    /// Whether a closing mark stands in a value that goes on behind it.
+    fn may_go_on(&self, syntax: &Syntax, at: usize, closes: &str) -> bool {
+        let (before, after) = (&self.held[syntax.opens.len()..at], &self.held[at + closes.len()..]);
+        let open = body::is_open(before, closes);
+        open && after.len() <= PATIENCE && !elements::ends_without_its_value(before, after)
+    }
+
+    /// Why what is held up to there is no call.
+    fn problem(&self, syntax: &Syntax, end: usize) -> &'static str {
+        match body::is_open(&self.held[syntax.opens.len()..end], syntax.closes.unwrap_or_default()) {
+            true => "a value in it is not closed",
+            false => "it is not written as calls are",
+        }
+    }
+
+    /// Gives on the opening mark as text.
+    fn no_call(&mut self, syntax: &'static Syntax, problem: &'static str) -> Vec<Part> {
+        self.state = State::Text;
+        let said = Part::NoCall { mark: syntax.opens, problem };
+        let mark = self.take(syntax.opens.len()).unwrap_or_default();
+        // A reply that only looks like a call at its start is one of JSON.
+        let said = Some(said).filter(|_| syntax.place == Place::Anywhere);
+        self.at_start = false;
+        said.into_iter().chain(mark).collect()
     }
 
     /// The calls of what is held, up to `end`.

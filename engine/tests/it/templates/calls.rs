@@ -68,6 +68,7 @@ fn parts(template: &ChatTemplate, tools: &Tools, prompt: &str, pieces: &[&str]) 
         match part {
             Part::Text(more) => text.push_str(&more),
             Part::Call(call) => calls.push(call),
+            Part::NoCall { .. } => (),
         }
     }
     (text, calls)
@@ -159,6 +160,27 @@ fn calls_are_told_from_text() {
     }
 }
 
+/// Without its closing mark, a call is one if it tells that it is whole.
+#[test]
+fn what_ends_with_the_reply_is_a_call_if_it_is_whole() {
+    let tools = Tools::new(TOOLS).unwrap();
+    let cases = [
+        ("<tool_call>", "<tool_call>{\"name\": \"weather\"}", 1),
+        ("<tool_call>", "<tool_call>wea", 0),
+        ("<function=", "<function=weather>{\"days\": 1}", 1),
+        ("<function=", "<function=weather><parameter=days>1</parameter>", 0),
+    ];
+    for (template, reply, calls) in cases {
+        let template = ChatTemplate::new(template, vec![]).unwrap();
+        let found = parts(&template, &tools, "", &[reply]);
+        assert_eq!(
+            (found.0.as_str(), found.1.len()),
+            (if calls == 0 { reply } else { "" }, calls),
+            "{reply}"
+        );
+    }
+}
+
 /// What these two tell a model to write, although they write calls otherwise, or not at all.
 #[test]
 fn what_a_template_tells_to_write_is_found() {
@@ -203,14 +225,17 @@ fn what_is_closed_and_no_call_holds_nothing_back() {
     for (template, reply) in broken {
         let template = ChatTemplate::new(template, vec![]).unwrap();
         let mut stream = template.calls(&tools, "");
-        let mut said = String::new();
+        let (mut said, mut told) = (String::new(), 0);
         for letter in format!("{reply} And so").chars() {
             for part in stream.push(&letter.to_string()) {
-                let Part::Text(text) = part else { panic!("{part:?}") };
-                said.push_str(&text);
+                match part {
+                    Part::Text(text) => said.push_str(&text),
+                    Part::NoCall { .. } => told += 1,
+                    Part::Call(call) => panic!("{call:?}"),
+                }
             }
         }
-        assert_eq!(said, format!("{reply} And so"));
+        assert_eq!((said, told), (format!("{reply} And so"), 1));
         assert_eq!(stream.finish(), []);
     }
     // An end in a string, or in a value, is waited for.
@@ -230,6 +255,41 @@ fn what_is_closed_and_no_call_holds_nothing_back() {
             "{reply}"
         );
     }
+}
+
+/// Where a value is not closed, text is held back no longer than it may be the value's, and why there is no call is said.
+#[test]
+fn a_value_that_is_not_closed_holds_back_little() {
+    let tools = Tools::new(TOOLS).unwrap();
+    let template = ChatTemplate::new("<tool_call>", vec![]).unwrap();
+    let call = |value: &str| {
+        format!("<tool_call>\n<function=weather>\n<parameter=place>\n{value}\n</function>\n</tool_call>")
+    };
+    let (long, short) =
+        (" and so on".repeat(300), "<tool_call>weather<arg_key>place</arg_key><arg_value>Rome");
+    let cases = [
+        (format!("{} And so", call("Rome")), "a value in it is not closed", true),
+        (call("Rome"), "a value in it is not closed", false),
+        (format!("{short}</tool_call>{long}"), "a value in it is not closed", true),
+        (format!("<tool_call>{{\"name\": \"weather</tool_call>{long}"), "a value in it is not closed", true),
+        (format!("{short} {long}"), "it is not closed", false),
+    ];
+    for (reply, problem, early) in cases {
+        let mut stream = template.calls(&tools, "");
+        let mut parts: Vec<Part> = reply.chars().flat_map(|c| stream.push(&c.to_string())).collect();
+        assert_eq!(!parts.is_empty(), early, "{reply}");
+        parts.extend(stream.finish());
+        assert_eq!(parts[0], Part::NoCall { mark: "<tool_call>", problem }, "{reply}");
+        let text =
+            parts[1..].iter().map(|part| if let Part::Text(text) = part { text } else { panic!("{part:?}") });
+        assert_eq!(text.cloned().collect::<String>(), reply);
+    }
+    // A value that has all the marks in it goes on with its own end.
+    let inner = "x</function></tool_call></parameter></function>";
+    let reply = format!("<tool_call><function=weather><parameter=place>{inner}</tool_call>");
+    let letters: Vec<String> = reply.chars().map(String::from).collect();
+    let (said, calls) = parts(&template, &tools, "", &letters.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!((said.as_str(), calls[0].arguments["place"].as_str()), ("", Some("x</function></tool_call>")));
 }
 
 #[test]
