@@ -17,6 +17,10 @@ pub struct Watch {
     /// [`OutOfFuel`](crate::Class::OutOfFuel). Each block looks at the clock every few turns of its warps, so a launch
     /// ends within milliseconds of it.
     pub deadline: Option<Instant>,
+    /// Whether the numbers of arithmetic are looked at: integers that are divided by zero, NaN and infinity where they
+    /// first appear, floats that are converted to an integer that does not hold them. Such a finding ends no block; it
+    /// stands behind the faults, each place once.
+    pub arithmetic: bool,
     /// Whether what each instruction does is counted.
     pub profile: bool,
     /// The thread whose instructions are recorded.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::observer::Observer;
 use super::rotation::Rotation;
+use super::rules::{Rule, rules};
 use crate::allocation::Allocation;
 use crate::code::Code;
 use crate::fault::OtherPlace;
@@ -56,6 +57,10 @@ pub(crate) struct Grid<'a> {
     faults: Mutex<Vec<(u64, Found)>>,
     /// Races that are tolerated.
     notes: Mutex<Vec<Fault>>,
+    /// What instructions do with numbers, where that is checked.
+    pub(super) rules: Vec<Rule>,
+    /// What was found beside the faults, and ended no block.
+    beside: Mutex<Vec<Fault>>,
     /// What workers observed.
     pub(crate) observed: Mutex<Option<Box<Observer>>>,
     /// The workspace of a cooperative grid, which its barrier uses; else 0.
@@ -168,6 +173,9 @@ pub(crate) fn run(
         let written = stats.accesses.as_ref().and_then(|a| read_only_written(launch, schedule, a));
         found.extend(written.map(|fault| Found { fault: *fault, blocks: 1 }));
     }
+    let mut beside = grid.beside.into_inner().unwrap_or_else(PoisonError::into_inner);
+    beside.sort_by_key(|fault| fault.place.as_ref().map(|place| (place.line, place.column)));
+    found.extend(beside.into_iter().map(|fault| Found { fault, blocks: 1 }));
     let observed = grid.observed.into_inner().unwrap_or_else(PoisonError::into_inner);
     let profile = observed.as_ref().filter(|_| watch.profile).map(|observed| observed.profile(grid.code));
     let notes = grid.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -216,6 +224,8 @@ impl<'a> Grid<'a> {
             clusters: launch.grid.iter().zip(cluster).map(|(n, c)| u64::from(n / c)).product(),
             faults: Mutex::default(),
             notes: Mutex::default(),
+            rules: if watch.arithmetic { rules(code) } else { Vec::new() },
+            beside: Mutex::default(),
             observed: Mutex::default(),
             workspace,
             device: place.device,
@@ -347,6 +357,15 @@ impl Grid<'_> {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         if notes.len() < MOST_FAULTS && !notes.iter().any(|known| known.is_same(&fault)) {
             notes.push(*fault);
+        }
+    }
+
+    /// Keeps a finding that ends no block: one of each class and place.
+    pub(super) fn beside(&self, fault: Fault) {
+        let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |known: &Fault| known.class == fault.class && known.place == fault.place;
+        if beside.len() < MOST_FAULTS && !beside.iter().any(same) {
+            beside.push(fault);
         }
     }
 

@@ -6,6 +6,7 @@ use super::block::Worker;
 use super::grid::Grid;
 use super::memory::{Addresses, Resolved, resolve};
 use super::regs::Bank;
+use super::values::Values;
 use super::warp::Warp;
 use super::{lanes, set_bit};
 use crate::code::{Code, Space};
@@ -18,6 +19,7 @@ pub(crate) struct Observer {
     counts: Vec<Counts>,
     followed: Option<Followed>,
     pub(crate) steps: Vec<Step>,
+    pub(super) values: Option<Values>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -44,8 +46,11 @@ impl Observer {
     pub(crate) fn of(grid: &Grid<'_>) -> Option<Box<Observer>> {
         let (profile, followed) = (grid.watch.profile, grid.watch.followed);
         let sites = if profile { grid.code.ops.len() } else { 0 };
-        let observer = || Observer { counts: vec![Counts::default(); sites], followed, steps: vec![] };
-        (profile || followed.is_some()).then(|| Box::new(observer()))
+        let arithmetic = grid.watch.arithmetic;
+        let values = arithmetic.then(Values::default);
+        let observer =
+            || Observer { counts: vec![Counts::default(); sites], followed, steps: vec![], values };
+        (profile || arithmetic || followed.is_some()).then(|| Box::new(observer()))
     }
 
     /// Adds what another worker counted.
@@ -171,6 +176,7 @@ impl Worker<'_, '_> {
 
     /// A warp is about to execute an instruction in the lanes of `mask`.
     pub(crate) fn before(&mut self, w: &Warp, mask: u32) -> Option<Before> {
+        self.before_values(w, mask);
         let observer = self.observer.as_mut()?;
         observer.count(w, mask);
         let followed = observer.followed.filter(|f| observer.steps.len() < f.most)?;
@@ -196,7 +202,8 @@ impl Worker<'_, '_> {
     }
 
     /// The followed thread has executed it, or tried to.
-    pub(crate) fn after(&mut self, w: &Warp, before: Option<Before>) {
+    pub(crate) fn after(&mut self, w: &mut Warp, before: Option<Before>) {
+        self.after_values(w);
         let (Some(before), Some(observer)) = (before, self.observer.as_mut()) else { return };
         let code = self.grid.code;
         let same = (w.routine, w.calls.len()) == (before.routine, before.depth);
