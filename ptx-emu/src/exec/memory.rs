@@ -242,6 +242,9 @@ impl Worker<'_, '_> {
                 if place == Resolved::Shared {
                     self.place_all(w, these, Space::Cluster, &mut own)?;
                 }
+                if place == Resolved::Local {
+                    self.own_addresses(w, these, &mut own)?;
+                }
                 f(self, w, these, place, &own)?;
             }
         }
