@@ -98,7 +98,8 @@ fn launch(job: &Value, module: &Module, kernel: &Kernel, schedule: &Value) -> Re
         ..LaunchSite::default()
     };
     let trace = if schedule["trace"] == true { Trace::On } else { Trace::Off };
-    let watch = Watch { arithmetic: schedule["arithmetic"] == true, ..Watch::default() };
+    let (arithmetic, provenance) = (schedule["arithmetic"] == true, schedule["provenance"] == true);
+    let watch = Watch { arithmetic, provenance, ..Watch::default() };
     let schedule = parsed(schedule, number(&job["fuel"])?)?;
     let found = run_watched(&memory, &launch, &schedule, trace, &site, &watch).found;
     let fault = found.into_iter().next().map(|found| Box::new(found.fault));

@@ -21,6 +21,9 @@ pub struct Watch {
     /// first appear, floats that are converted to an integer that does not hold them. Such a finding ends no block; it
     /// stands behind the faults, each place once.
     pub arithmetic: bool,
+    /// Whether it is followed what pointers were derived from: an access then must not lead from there into another
+    /// variable or allocation, though that is there too. A finding of it ends no block, as those of arithmetic.
+    pub provenance: bool,
     /// Whether what each instruction does is counted.
     pub profile: bool,
     /// The thread whose instructions are recorded.

@@ -94,6 +94,8 @@ pub struct Check<'a> {
     pub strict: bool,
     /// Whether the numbers of arithmetic are [looked at](Watch::arithmetic).
     pub arithmetic: bool,
+    /// Whether it is [followed](Watch::provenance) what pointers were derived from.
+    pub provenance: bool,
     /// The time that each launch may take.
     pub limit: Duration,
     /// Warp instructions that one block may execute.
@@ -211,6 +213,7 @@ impl<'a> Check<'a> {
             faults: Faults::First,
             strict: false,
             arithmetic: false,
+            provenance: false,
             limit: Duration::from_secs(60),
             fuel: Schedule::default().fuel,
             threads: 1,
@@ -307,6 +310,7 @@ impl<'a> Check<'a> {
             faults: self.faults,
             strict: self.strict,
             arithmetic: self.arithmetic,
+            provenance: self.provenance,
             deadline,
             profile: self.profile && first,
             followed,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::observer::Observer;
+use super::origins::{Origin, origins};
 use super::rotation::Rotation;
 use super::rules::{Rule, rules};
 use crate::allocation::Allocation;
@@ -59,6 +60,8 @@ pub(crate) struct Grid<'a> {
     notes: Mutex<Vec<Fault>>,
     /// What instructions do with numbers, where that is checked.
     pub(super) rules: Vec<Rule>,
+    /// What instructions do with pointers, where that is checked.
+    pub(super) origins: Vec<Origin>,
     /// What was found beside the faults, and ended no block.
     beside: Mutex<Vec<Fault>>,
     /// What workers observed.
@@ -225,6 +228,7 @@ impl<'a> Grid<'a> {
             faults: Mutex::default(),
             notes: Mutex::default(),
             rules: if watch.arithmetic { rules(code) } else { Vec::new() },
+            origins: if watch.provenance { origins(code) } else { Vec::new() },
             beside: Mutex::default(),
             observed: Mutex::default(),
             workspace,

@@ -14,7 +14,7 @@ use crate::{Class, Fault};
 pub(crate) type Addresses = [u64; 32];
 
 /// A space an address resolves to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Resolved {
     Global,
     Shared,

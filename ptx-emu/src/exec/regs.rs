@@ -24,6 +24,8 @@ pub(crate) struct Regs {
     pub(crate) pred_defined: Vec<u32>,
     /// The floats among them that arithmetic spoilt, where that is followed.
     pub(super) spoilt: Marks,
+    /// The pointers among them, by what they were derived from, where that is followed.
+    pub(super) pointers: Marks,
 }
 
 /// Which file a register is in.

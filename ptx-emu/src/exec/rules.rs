@@ -115,14 +115,14 @@ fn opcode(name: &str) -> &str {
 }
 
 /// The first operand, and the others.
-fn split(operands: &str) -> (&str, &str) {
+pub(super) fn split(operands: &str) -> (&str, &str) {
     let end = if operands.starts_with('{') { operands.find('}').unwrap_or(0) } else { 0 };
     let end = operands[end..].find(',').map_or(operands.len(), |comma| end + comma);
     operands.split_at(end)
 }
 
 /// The registers of values that a part of an instruction names.
-fn named(code: &Code, pc: usize, text: &str) -> Vec<Register> {
+pub(super) fn named(code: &Code, pc: usize, text: &str) -> Vec<Register> {
     let routine = code.routines.partition_point(|r| r.start as usize <= pc).saturating_sub(1);
     let known = code.mentioned(pc as u32).iter().filter(|(bank, _)| *bank != Bank::Pred);
     let name = |(bank, slot): &Register| code.name_of(routine as u32, *bank, *slot).unwrap_or("");
@@ -132,7 +132,7 @@ fn named(code: &Code, pc: usize, text: &str) -> Vec<Register> {
 }
 
 /// The types of the row of a name.
-fn types(name: &str) -> Option<(Type, &'static [Type])> {
+pub(super) fn types(name: &str) -> Option<(Type, &'static [Type])> {
     let dotted: Vec<String> = name.split('.').skip(1).map(|part| format!(".{part}")).collect();
     let suffixes: Vec<(&str, u32)> = dotted.iter().map(|part| (part.as_str(), 0)).collect();
     let row = match isa::find(opcode(name), name) {

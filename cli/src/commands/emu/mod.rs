@@ -121,6 +121,9 @@ pub(crate) struct CheckArgs {
     /// converted to holds; takes several times longer
     #[arg(long, requires = "kernel")]
     pub(crate) arithmetic: bool,
+    /// Find addresses that were derived from one variable or buffer and lead into another; takes several times longer
+    #[arg(long, requires = "kernel")]
+    pub(crate) provenance: bool,
     /// Go on after a finding: with other blocks, and with other orders
     #[arg(long, requires = "kernel")]
     pub(crate) all: bool,
