@@ -11,9 +11,10 @@ use crate::decode::bank;
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
     Nothing,
-    /// Its result is where an object of local memory begins, and the bytes up to the next one.
+    /// Its result is where an object of local memory begins, at an offset, with so many bytes up to the next one.
     Frame {
         d: Register,
+        offset: u64,
         bytes: u64,
     },
     /// Its result points into a variable of shared memory, by its number.
@@ -122,7 +123,7 @@ fn of_arithmetic(code: &Code, pc: usize, slots: &Slots, frames: &Frames) -> Orig
             let own = frame_offset(code, pc).unwrap_or(0);
             let offsets = frames.get(&routine(code, pc)).into_iter().flatten();
             let next = offsets.copied().find(|offset| *offset > own);
-            Origin::Frame { d, bytes: next.map_or(u64::MAX, |next| next - own) }
+            Origin::Frame { d, offset: own, bytes: next.map_or(u64::MAX, |next| next - own) }
         }
         ("add" | "and" | "or" | "xor", _) if is_word(name) => {
             Origin::Moves { d, sources: vec![same(slots.a), same(slots.b)] }

@@ -33,6 +33,8 @@ struct Object {
     space: Resolved,
     start: u64,
     end: u64,
+    /// For local memory, where it begins in the memory of its call, as the text has it.
+    offset: u64,
 }
 
 /// The mark of what was computed from two pointers: no offset of either.
@@ -120,7 +122,9 @@ impl Worker<'_, '_> {
         for lane in lanes(p.mask) {
             let marks = || p.sources.iter().map(|(_, marks)| marks[lane]);
             let (d, of) = match &grid.origins[p.pc as usize] {
-                Origin::Frame { d, bytes } => (d, self.object_of_frame(w, *d, lane, *bytes)),
+                Origin::Frame { d, offset, bytes } => {
+                    (d, self.object_of_frame(w, *d, lane, (*offset, *bytes)))
+                }
                 Origin::Shared { d, region } => (d, self.object_of_shared(*region)),
                 Origin::Loads(to) | Origin::Accesses { loads: to, .. } => {
                     to.iter().for_each(|d| self.loaded(w, *d, lane));
@@ -139,13 +143,14 @@ impl Worker<'_, '_> {
         self.provenance().map_or(0, |known| known.number(object))
     }
 
-    fn object_of_frame(&mut self, w: &Warp, d: Register, lane: usize, bytes: u64) -> u32 {
+    fn object_of_frame(&mut self, w: &Warp, d: Register, lane: usize, (offset, bytes): (u64, u64)) -> u32 {
         let value = bits(&w.regs, d, lane);
         let start = match resolve(value) {
             (Resolved::Local, at) => own(w, lane, at),
             _ => Some(value),
         };
-        let object = |start: u64| Object { space: Resolved::Local, start, end: start.saturating_add(bytes) };
+        let end = |start: u64| start.saturating_add(bytes);
+        let object = |start| Object { space: Resolved::Local, start, end: end(start), offset };
         start.map_or(0, |start| self.number(object(start)))
     }
 
@@ -153,13 +158,14 @@ impl Worker<'_, '_> {
         let region = &self.grid.code.shared[region];
         let bytes = if region.dynamic { self.grid.launch.dynamic_shared } else { region.bytes };
         let start = region.address.into();
-        self.number(Object { space: Resolved::Shared, start, end: start + u64::from(bytes) })
+        self.number(Object { space: Resolved::Shared, start, end: start + u64::from(bytes), offset: 0 })
     }
 
     /// A register was loaded with an address, if an allocation is there.
     fn loaded(&mut self, w: &mut Warp, d: Register, lane: usize) {
         let found = self.grid.table.find(bits(&w.regs, d, lane));
-        let object = found.map(|a| Object { space: Resolved::Global, start: a.base, end: a.base + a.bytes });
+        let space = Resolved::Global;
+        let object = found.map(|a| Object { space, start: a.base, end: a.base + a.bytes, offset: 0 });
         let of = object.map_or(0, |object| self.number(object));
         set(&mut w.regs, d, lane, of);
     }
@@ -192,31 +198,30 @@ impl Worker<'_, '_> {
         object: Object,
         ((space, at), bytes): ((Resolved, u64), u32),
     ) -> Option<Fault> {
-        let inside = at >= object.start && at.saturating_add(bytes.into()) <= object.end;
-        if inside || space != object.space || space == Resolved::Shared && self.blocks.len() > 1 {
+        let end = at.saturating_add(bytes.into());
+        if space != object.space || at >= object.start && end <= object.end {
             return None;
         }
-        let (from, to) = match space {
-            Resolved::Global => {
-                (self.grid.table.find(object.start)?.info(), self.grid.table.find(at)?.info())
-            }
-            Resolved::Shared => (self.shared_variable(object.start)?, self.variable_at(at)?),
-            _ if at == 0 || at.saturating_add(bytes.into()) > w.top.into() => return None,
-            _ => (
-                of_frame(object, w.frame),
-                of_frame(Object { start: at, end: at + u64::from(bytes), ..object }, w.frame),
-            ),
+        let between = |from: AllocationInfo, to: AllocationInfo| {
+            (
+                format!("an address that was derived from `{}` leads into `{}`", from.label, to.label),
+                Some(from),
+            )
         };
-        let what = match space {
-            Resolved::Local => format!(
-                "an address that was derived from {} leads to {} bytes at {}",
-                from.label, bytes, to.label
-            ),
-            _ => format!("an address that was derived from `{}` leads into `{}`", from.label, to.label),
+        let (what, from) = match space {
+            Resolved::Global => {
+                between(self.grid.table.find(object.start)?.info(), self.grid.table.find(at)?.info())
+            }
+            // Those of a cluster have parts of one memory.
+            Resolved::Shared if self.blocks.len() > 1 => return None,
+            Resolved::Shared => between(self.shared_variable(object.start)?, self.variable_at(at)?),
+            // Outside of all local memory it is a fault.
+            _ if at == 0 || end > w.top.into() => return None,
+            _ => (outside(object, at), None),
         };
         let mut fault = self.fault(w, 1 << lane, Class::OutOfBounds, what);
         fault.instead = "check the index against the length";
-        (fault.address, fault.allocation) = (Some(at), Some(from));
+        (fault.address, fault.allocation) = (Some(at), from);
         Some(*fault)
     }
 
@@ -240,11 +245,16 @@ fn within(w: &Warp, lane: usize, space: Space, at: u64) -> Option<(Resolved, u64
     }
 }
 
-/// A part of the local memory of a call.
-fn of_frame(object: Object, frame: u32) -> AllocationInfo {
-    let label =
-        format!("offset {} of the local memory of the call", object.start.wrapping_sub(frame.into()) as i64);
-    AllocationInfo { base: object.start, bytes: object.end.saturating_sub(object.start), label }
+/// What is wrong with a local address that has left its variable.
+fn outside(object: Object, at: u64) -> String {
+    let offset = object.offset.wrapping_add(at.wrapping_sub(object.start)) as i64;
+    let size = object.end.checked_sub(object.start).filter(|_| object.end < u64::MAX);
+    let size = size.map_or(String::new(), |size| format!(" of {size} bytes"));
+    format!(
+        "an address that was derived from the local variable{size} at offset {} leads to offset {offset}, \
+         where another one is",
+        object.offset
+    )
 }
 
 /// The mark of a copy: that of a source with its value, or of the only source if it was moved to another space.
