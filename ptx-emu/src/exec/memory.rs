@@ -126,6 +126,19 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
+    /// `discard`
+    pub(crate) fn discard(&mut self, w: &mut Warp, mask: u32, halves: &[Transfer; 2]) -> Checked<()> {
+        let mut addresses = [0; 32];
+        self.addresses(w, mask, &halves[0].address, &mut addresses)?;
+        let bytes = halves.iter().map(|half| half.width.bytes * half.regs.len() as u32).sum();
+        self.check_alignment(w, mask, &addresses, bytes)?;
+        if let Some(lane) = lanes(mask).find(|l| resolve(addresses[*l]).0 != Resolved::Global) {
+            let what = "discard of what is not global memory";
+            return Err(self.fault(w, 1 << lane, Class::OutOfBounds, what));
+        }
+        halves.iter().try_for_each(|half| self.store(w, mask, half))
+    }
+
     pub(crate) fn atomic(&mut self, w: &mut Warp, mask: u32, a: &Atomic) -> Checked<()> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &a.address, &mut addresses)?;

@@ -456,6 +456,7 @@ impl Worker<'_, '_> {
                 super::memory::put(w, *d, mask, &top);
                 Ok(())
             }
+            Op::Discard(halves) => self.discard(w, mask, halves),
             Op::StackRestore { a } => self.stack_restore(w, mask, *a),
             Op::MapAddress { d, a, rank, wide } => {
                 let bits = if *wide { 64 } else { 32 };
