@@ -66,6 +66,9 @@ pub struct Found {
     pub fault: Fault,
     /// Blocks that ended with a fault of this class at the same instructions.
     pub blocks: u64,
+    /// Whether it ended its block: findings of [`Watch::arithmetic`] and [`Watch::provenance`] do not, and of these each
+    /// place counts once.
+    pub ended: bool,
 }
 
 impl Watched {

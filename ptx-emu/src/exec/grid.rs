@@ -155,7 +155,10 @@ pub(crate) fn run(
     let grid = match Grid::new(memory, launch, schedule, trace, place, watch) {
         Ok(grid) => grid,
         Err(refused) => {
-            return Watched { found: vec![Found { fault: *refused, blocks: 0 }], ..Watched::default() };
+            return Watched {
+                found: vec![Found { fault: *refused, blocks: 0, ended: true }],
+                ..Watched::default()
+            };
         }
     };
     let mut stats = grid.run();
@@ -174,11 +177,11 @@ pub(crate) fn run(
     }
     if found.is_empty() || watch.faults == Faults::EachBlock {
         let written = stats.accesses.as_ref().and_then(|a| read_only_written(launch, schedule, a));
-        found.extend(written.map(|fault| Found { fault: *fault, blocks: 1 }));
+        found.extend(written.map(|fault| Found { fault: *fault, blocks: 1, ended: true }));
     }
     let mut beside = grid.beside.into_inner().unwrap_or_else(PoisonError::into_inner);
     beside.sort_by_key(|fault| fault.place.as_ref().map(|place| (place.line, place.column)));
-    found.extend(beside.into_iter().map(|fault| Found { fault, blocks: 1 }));
+    found.extend(beside.into_iter().map(|fault| Found { fault, blocks: 1, ended: false }));
     let observed = grid.observed.into_inner().unwrap_or_else(PoisonError::into_inner);
     let profile = observed.as_ref().filter(|_| watch.profile).map(|observed| observed.profile(grid.code));
     let notes = grid.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -352,7 +355,7 @@ impl Grid<'_> {
                 }
             }
             None if self.may_follow(&faults, &fault) => {}
-            None => faults.push((turn, Found { fault: *fault, blocks: 1 })),
+            None => faults.push((turn, Found { fault: *fault, blocks: 1, ended: true })),
         }
     }
 
