@@ -22,7 +22,7 @@ pub(super) struct Values {
     /// Where they appeared, by instruction: the number of a mark.
     numbers: BTreeMap<u32, u32>,
     /// By number from 1.
-    origins: Vec<Box<Fault>>,
+    origins: Vec<Fault>,
     pending: Option<Pending>,
 }
 
@@ -234,7 +234,7 @@ impl Worker<'_, '_> {
         let mut fault = self.fault(w, 1 << lane, Class::NotFinite, what());
         fault.instead = "check the operands before, or the result before it is used";
         let Some(values) = self.values() else { return 0 };
-        values.origins.push(fault);
+        values.origins.push(*fault);
         let of = values.origins.len() as u32;
         values.numbers.insert(pc, of);
         of
@@ -253,7 +253,7 @@ impl Worker<'_, '_> {
         let who = format!("{} lane {lane}", self.warp_name(w.index));
         let other = OtherPlace { place: self.place(w.now.pc), did: "handed it on", who };
         let origin = self.values().and_then(|values| values.origins.get(of as usize - 1).cloned());
-        origin.into_iter().for_each(|fault| self.grid.beside(Fault { other: Some(other.clone()), ..*fault }));
+        origin.into_iter().for_each(|fault| self.grid.beside(Fault { other: Some(other.clone()), ..fault }));
     }
 
     fn divides(&mut self, w: &Warp, mask: u32, (a, ty): (Register, Type), b: Register) {

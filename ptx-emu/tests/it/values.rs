@@ -32,12 +32,15 @@ fn provenance(check: &mut Check<'_>) {
     check.provenance = true;
 }
 
+/// The class, the instruction and the words of the only finding, if there is one.
+type Wanted = Option<(Class, &'static str, &'static str)>;
+
 #[test]
 fn numbers_are_named_where_arithmetic_spoils_them() {
     use Class::{DivisionByZero, NotFinite, Saturated};
     let store = "st.global.f32 [%o], %f1;";
     // A body, and the class, the instruction and the words of its only finding.
-    let rows: &[(&str, Option<(Class, &str, &str)>)] = &[
+    let rows: &[(&str, Wanted)] = &[
         ("sub.u32 %r0, %t, 3; div.u32 %r1, 7, %r0;", Some((DivisionByZero, "div.u32", "7 is divided by 0"))),
         ("cvt.u64.u32 %d0, %t; rem.s64 %d1, -5, %d0;", Some((DivisionByZero, "rem.s64", "-5 is divided"))),
         ("add.u32 %r0, %t, 1; div.s32 %r1, 7, %r0;", None),
