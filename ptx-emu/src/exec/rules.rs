@@ -66,7 +66,8 @@ fn rule(code: &Code, pc: usize, known: &mut Known) -> Rule {
             let row = *known.entry(name.to_owned()).or_insert_with(|| types(name));
             match (row, opcode(name)) {
                 (Some((d, sources)), opcode) => of_row(opcode, d, sources, slots),
-                (None, "cvt") => of_conversion(name, slots).unwrap_or_else(|| Rule::Uses(named(others))),
+                (None, "cvt") => of_conversion(name, slots, [&named(first), &named(others)])
+                    .unwrap_or_else(|| Rule::Uses(named(others))),
                 (None, opcode) => Rule::Passes {
                     to: named(first),
                     from: named(others),
@@ -157,21 +158,23 @@ fn of_row(opcode: &str, d: Type, sources: &[Type], slots: &Slots) -> Rule {
     }
 }
 
-/// The rule of a conversion between types that hold numbers as they are.
-fn of_conversion(name: &str, slots: &Slots) -> Option<Rule> {
+/// The rule of a conversion between types that hold numbers as they are. Its registers may be wider than their types.
+fn of_conversion(name: &str, slots: &Slots, [to_named, from_named]: [&[Register]; 2]) -> Option<Rule> {
     let types: Vec<Type> = name.split('.').skip(1).filter_map(suffix).collect();
     let [.., to, from] = types[..] else { return None };
-    let at = |slot: u32, ty: Type| ((bank(ty), slot), ty);
+    let at = |slot: u32, ty: Type, named: &[Register]| {
+        (named.iter().find(|register| register.1 == slot).copied().unwrap_or((bank(ty), slot)), ty)
+    };
+    let source = |slot: u32| at(slot, from, from_named);
     let known = |ty: Type| is_integer(ty) || is_float(ty);
     match is_integer(to) {
         _ if !known(to) || !known(from) => None,
-        true if is_float(from) && !name.contains(".sat") => Some(Rule::Rounds { a: at(slots.a, from), to }),
-        true => Some(Rule::Computes { d: at(slots.d, to), sources: vec![at(slots.a, from)] }),
+        true if is_float(from) && !name.contains(".sat") => Some(Rule::Rounds { a: source(slots.a), to }),
+        true => Some(Rule::Nothing),
         false => {
             let pair = matches!(to, Type::F16x2 | Type::Bf16x2) && from == Type::F32;
-            let sources =
-                [slots.a, slots.b].into_iter().take(1 + usize::from(pair)).map(|slot| at(slot, from));
-            Some(Rule::Computes { d: at(slots.d, to), sources: sources.collect() })
+            let sources = [slots.a, slots.b].into_iter().take(1 + usize::from(pair)).map(source);
+            Some(Rule::Computes { d: at(slots.d, to, to_named), sources: sources.collect() })
         }
     }
 }

@@ -81,6 +81,11 @@ fn numbers_are_named_where_arithmetic_spoils_them() {
         ),
         ("cvt.rzi.u32.f32 %r0, %f0;", Some((Saturated, "cvt.rzi.u32", "-1.0 is converted to a .u32"))),
         ("mul.f32 %f2, %f0, 0f3F000000; cvt.rzi.u32.f32 %r0, %f2;", None),
+        (
+            "mov.b64 %d3, 0x7fc00000; cvt.rzi.u32.f32 %r0, %d3;",
+            Some((Saturated, "cvt.rzi.u32", "NaN is converted")),
+        ),
+        ("cvt.rn.f32.u32 %d3, %t; st.global.u32 [%o], %d3;", None),
         ("mov.f32 %f2, 0fCF000000; cvt.rzi.s32.f32 %r0, %f2;", None),
     ];
     for (body, wanted) in rows {
