@@ -25,6 +25,33 @@ pub struct EmulatorConfig {
     pub fuel: u64,
     /// Whether the first launch of an executable graph is traced to find missing edges.
     pub check_graphs: bool,
+    /// What is looked at besides.
+    pub checks: Checks,
+}
+
+/// What is looked at in every launch besides, which takes several times longer. A finding of it fails no call: it is in
+/// [`findings`](crate::findings), in the log, and in the report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checks {
+    /// Numbers that [arithmetic](ptx_emu::Watch::arithmetic) spoils.
+    pub arithmetic: bool,
+    /// Where [pointers](ptx_emu::Watch::provenance) come from.
+    pub provenance: bool,
+}
+
+impl Checks {
+    /// Reads names with commas between; the word that is none.
+    pub(crate) fn read(text: &str) -> Result<Checks, String> {
+        let mut checks = Checks::default();
+        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            match word {
+                "arithmetic" => checks.arithmetic = true,
+                "provenance" => checks.provenance = true,
+                other => return Err(other.to_owned()),
+            }
+        }
+        Ok(checks)
+    }
 }
 
 impl Default for EmulatorConfig {
@@ -42,6 +69,7 @@ impl Default for EmulatorConfig {
             threads,
             fuel,
             check_graphs: true,
+            checks: Checks::default(),
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::OnceLock;
 
-use ptx_emu::{Memory, MemoryError};
+use ptx_emu::{Memory, MemoryError, Watch};
 
-use crate::config::EmulatorConfig;
+use crate::config::{Checks, EmulatorConfig};
 use crate::failures::Failures;
 use crate::log::Log;
 use crate::report::{Details, Report};
@@ -28,6 +28,8 @@ pub(crate) struct Device {
     pub(crate) turns: Turns,
     /// Where launches and findings are reported, if they are.
     pub(crate) report: OnceLock<Report>,
+    /// The checks that the environment asked for.
+    checks: OnceLock<Checks>,
 }
 
 /// Largest number of devices.
@@ -60,6 +62,7 @@ impl Device {
             failures: Failures::default(),
             order: Order::default(),
             report: OnceLock::new(),
+            checks: OnceLock::new(),
         }))
     }
 
@@ -68,6 +71,17 @@ impl Device {
         if self.report.set(report).is_ok() {
             self.order.start();
         }
+    }
+
+    /// Looks at more in every launch from now on, if nobody asked before.
+    pub(crate) fn ask(&self, checks: Checks) {
+        let _ = self.checks.set(checks);
+    }
+
+    /// What is asked of a launch.
+    pub(crate) fn watch(&self) -> Watch {
+        let Checks { arithmetic, provenance } = *self.checks.get().unwrap_or(&self.config.checks);
+        Watch { arithmetic, provenance, ..Watch::default() }
     }
 
     /// Adds to the report what was refused, which the log holds as well.

@@ -2,11 +2,21 @@
 
 use std::path::PathBuf;
 
+use crate::config::Checks;
+
 /// The variable with failures to inject, see [`crate::failures::Failures::read`].
 pub(crate) const FAILURES: &str = "WARPWRIGHT_EMU_FAIL";
 
 /// The variable with the file that launches and findings are reported to, see [`crate::report`].
 pub(crate) const REPORT: &str = "WARPWRIGHT_EMU_REPORT";
+
+/// The variable with checks that are asked for, see [`Checks::read`].
+pub(crate) const CHECKS: &str = "WARPWRIGHT_EMU_CHECKS";
+
+/// The checks that the environment asks for; the word that is none.
+pub(crate) fn checks() -> Option<Result<Checks, String>> {
+    std::env::var_os(CHECKS).map(|value| Checks::read(&value.to_string_lossy()))
+}
 
 /// The file of the report, if one is asked for.
 pub(crate) fn report() -> Option<PathBuf> {

@@ -25,6 +25,9 @@
 //! CODE` (every launch of that kernel fails) or `lost AFTER CODE` (after AFTER more calls every call fails), where CODE
 //! is a number or a name such as `CUDA_ERROR_OUT_OF_MEMORY`. `cuInit` refuses a malformed value and says why.
 //!
+//! `WARPWRIGHT_EMU_CHECKS` asks the shared library for [checks](Checks) besides: `arithmetic`, `provenance`, or both with a
+//! comma between.
+//!
 //! # The report
 //!
 //! With `WARPWRIGHT_EMU_REPORT=FILE` in its environment the shared library traces all work: races within a launch are
@@ -103,7 +106,7 @@ use warpwright_driver_sys::{Api, Library};
 
 use crate::machine::Machine;
 
-pub use config::EmulatorConfig;
+pub use config::{Checks, EmulatorConfig};
 pub use exported::{
     EmulatorSettings, warpwright_emu_configure, warpwright_emu_inject, warpwright_emu_last_finding,
 };

@@ -131,6 +131,17 @@ impl Machine {
             let text = format!("{} is malformed: {}", environment::FAILURES, error.text);
             return refuse(error.code, text);
         }
+        match environment::checks() {
+            Some(Err(word)) => {
+                let text = format!(
+                    "{}: there is no check `{word}`, but arithmetic and provenance",
+                    environment::CHECKS
+                );
+                return refuse(CUresult::INVALID_VALUE, text);
+            }
+            Some(Ok(checks)) => self.device.ask(checks),
+            None => {}
+        }
         let Some(file) = environment::report().filter(|_| self.device.report.get().is_none()) else {
             return Ok(());
         };

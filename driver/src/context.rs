@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use driver_sys::{CUcontext, CUresult, CUstream, CUstream_flags, CUstreamCaptureStatus};
 
 use crate::driver_error::DriverError;
+use crate::gate::untold;
 use crate::limits::Limits;
 use crate::lock::lock;
 use crate::order::{Clock, StreamOrder};
@@ -329,7 +330,7 @@ impl Context {
         }
         if missing(&result) {
             // A failure of earlier work is reported by whoever waits for that work.
-            let _ = self.synchronize();
+            let _ = untold(|| self.synchronize());
             result = take();
         }
         result

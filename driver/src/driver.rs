@@ -8,7 +8,7 @@ use driver_sys::{Api, CUlogIterator, CUresult, Library};
 
 use crate::driver_error::{Absent, DriverError};
 use crate::error::LoadError;
-use crate::gate::Gate;
+use crate::gate::{Gate, is_untold};
 use crate::lock::lock;
 use crate::regions;
 
@@ -157,7 +157,8 @@ impl Driver {
     #[cold]
     fn failure(&self, call: &'static str, code: CUresult) -> DriverError {
         let name = code.name().is_none().then(|| self.0.name_of(code)).flatten();
-        let error = DriverError { call, code, name, log: self.0.log(), absent: None };
+        let log = if is_untold() { Box::default() } else { self.0.log() };
+        let error = DriverError { call, code, name, log, absent: None };
         regions::note(&error);
         error
     }

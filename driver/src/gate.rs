@@ -18,6 +18,23 @@ use crate::lock::{lock, read, write};
 thread_local! {
     /// Whether this thread of the driver runs a function of the host.
     static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+    /// Whether nobody is told of a failure on this thread.
+    static UNTOLD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Makes calls of whose failures nobody is told: what the driver logs of them, and of work before, is left to the next
+/// failure that somebody is told of.
+pub(crate) fn untold<T>(calls: impl FnOnce() -> T) -> T {
+    let set = |value| UNTOLD.try_with(|untold| untold.replace(value)).unwrap_or(false);
+    let before = set(true);
+    let result = calls();
+    set(before);
+    result
+}
+
+/// Whether nobody is told of a failure on this thread.
+pub(crate) fn is_untold() -> bool {
+    UNTOLD.try_with(Cell::get).unwrap_or(false)
 }
 
 /// Runs a function of the host, which does not unwind.
@@ -80,7 +97,7 @@ impl Gate {
         }
         self.catch_up();
         let captures = read(&self.captures);
-        (*captures == 0).then(calls)
+        (*captures == 0).then(|| untold(calls))
     }
 
     /// Makes a destructor's calls now, or once no capture is left. What they return is dropped outside of the lock:
@@ -93,7 +110,7 @@ impl Gate {
         if *captures > 0 {
             return self.put_off(calls);
         }
-        let left = calls();
+        let left = untold(calls);
         drop(captures);
         drop(left);
         self.catch_up();
@@ -108,7 +125,7 @@ impl Gate {
         if *captures > 0 {
             return Err(with);
         }
-        let left = calls(with);
+        let left = untold(|| calls(with));
         drop(captures);
         drop(left);
         self.catch_up();

@@ -116,6 +116,23 @@ fn a_fault_comes_at_the_next_wait_with_its_story_and_stays() {
     });
 }
 
+/// What is dropped meanwhile fails too, with nobody to tell.
+#[test]
+fn a_fault_keeps_its_story_for_the_wait() {
+    one_at_a_time(|context| {
+        let stream = Stream::new(&context).unwrap();
+        let kernel = load(&context, TooFar);
+        let (x, y) = buffers(&context);
+        stream.launch(&kernel, args(&x, &y)).unwrap();
+        let current = context.enter().unwrap();
+        // SAFETY: the stream is alive; a query changes nothing.
+        while unsafe { (warpwright_cuda_emu::api().cuStreamQuery)(stream.raw()) } == CUresult::NOT_READY {}
+        drop((current, x, y));
+        let Err(Error::Driver(error)) = stream.synchronize() else { panic!("no fault") };
+        assert!(error.to_string().contains("too_far"), "{error}");
+    });
+}
+
 #[test]
 fn a_forgotten_edge_is_found_on_the_host_and_on_the_device() {
     one_at_a_time(|context| {

@@ -9,7 +9,7 @@ use std::{error, fs};
 
 use ptx_emu::{
     Fault, Kernel, KernelError, Launch, LaunchSite, Memory, Module, Order, ParseErrors, Print, Schedule,
-    SourcePlace, TensorMap, Trace, run_at,
+    SourcePlace, TensorMap, Trace, Watch, run_watched,
 };
 use serde_json::{Value, json};
 
@@ -98,7 +98,11 @@ fn launch(job: &Value, module: &Module, kernel: &Kernel, schedule: &Value) -> Re
         ..LaunchSite::default()
     };
     let trace = if schedule["trace"] == true { Trace::On } else { Trace::Off };
-    let fault = run_at(&memory, &launch, &parsed(schedule, number(&job["fuel"])?)?, trace, &site).err();
+    let (arithmetic, provenance) = (schedule["arithmetic"] == true, schedule["provenance"] == true);
+    let watch = Watch { arithmetic, provenance, ..Watch::default() };
+    let schedule = parsed(schedule, number(&job["fuel"])?)?;
+    let found = run_watched(&memory, &launch, &schedule, trace, &site, &watch).found;
+    let fault = found.into_iter().next().map(|found| Box::new(found.fault));
     let (mut outputs, mut whole) = (Vec::new(), true);
     for index in list(&job["outputs"]) {
         let (address, bytes) = buffers[number(index)? as usize];

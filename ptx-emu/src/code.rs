@@ -280,6 +280,8 @@ pub(crate) enum Op {
     LoadParam(Box<LoadParam>),
     Load(Box<Transfer>),
     Store(Box<Transfer>),
+    /// `discard`: two halves
+    Discard(Box<[Transfer; 2]>),
     Atomic(Box<Atomic>),
     /// Atomics on the elements of a vector, and its bytes
     Atomics(Box<(u32, Vec<Atomic>)>),

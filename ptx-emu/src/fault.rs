@@ -72,6 +72,13 @@ pub enum Class {
     StackOverflow,
     /// `free` of what `malloc` did not give, or gave and that was freed already.
     BadFree,
+    /// An integer was divided by zero; found where [arithmetic](crate::Watch::arithmetic) is looked at, as are the next two.
+    DivisionByZero,
+    /// A NaN that no operand was, or an infinity of finite operands, that a thread stored or handed on. The place is where
+    /// it appeared first; the other place, where it was handed on.
+    NotFinite,
+    /// A float was converted to an integer of a type that does not hold it.
+    Saturated,
     /// The launch executed more instructions than its fuel allows, or had not ended at its deadline.
     OutOfFuel,
     /// The launch itself is impossible: block size, shared memory or parameter bytes.

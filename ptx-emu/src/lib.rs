@@ -73,6 +73,7 @@
 //!   copy overwrites, without `fence.proxy.async` between;
 //! - calls through registers that hold no function's address, or that of one with other parameters; recursion that does
 //!   not end; failed assertions; blocks of `malloc` that are freed twice;
+//! - generic addresses of the local memory of another thread;
 //! - mbarriers whose arrivals or bytes do not match, and waits that another timing would let pass one phase too early
 //!   or too late.
 //!
@@ -85,6 +86,13 @@
 //! Races that give the same result in any order are [tolerated](Class::ToleratedRace): equal values that threads store at
 //! one address, the plain load that a loop of compare-and-swap begins with, and the reset of a counter by the block whose
 //! atomic was the last. They are notes of the launch ([`Watched::notes`]), and faults if it is [strict](Watch::strict).
+//!
+//! Where a launch [asks for it](Watch), at the price of time, findings are also
+//!
+//! - [numbers that arithmetic spoils](Watch::arithmetic): integers divided by zero, NaN and infinity where they first appear
+//!   if they are stored or handed on, conversions to an integer type that does not hold the number;
+//! - [pointers that stray](Watch::provenance): addresses that were derived from one variable, part of a thread's local
+//!   memory or allocation, and lead into another.
 //!
 //! Blocks, warps and lanes that wait for each other take turns, with or without `nanosleep`. When nobody can go on, because
 //! all wait at barriers or poll for what nobody writes, the launch ends with a [deadlock](Class::Deadlock) that names who
@@ -108,6 +116,8 @@
 //!   destination is a fault.
 //! - Barriers, and releases that are acquired, order threads and blocks. Releases and acquires are atomics, loads and
 //!   stores with these semantics, and fences together with strong accesses, each at its scope. A cluster has one block.
+//! - `%reserved_smem_offset_1` is the address of 1 KiB of shared memory that no variable has; it holds zeros when a block
+//!   begins. What `discard` leaves is a pattern that counts as written.
 //! - As on hardware, `%warpid` is not the index of the warp in its block. Clocks count executed instructions.
 //! - Addresses are never reused. Allocations have unmapped gaps of 64 GiB between them, shared variables smaller ones,
 //!   and all are aligned no better than promised. Shared and local memory have windows of generic addresses.
@@ -182,6 +192,11 @@
 //! - `fence.proxy.async` counts wherever the manual lets it: by who loads, before the arrival, or by who copies, after
 //!   the wait. Only the former was tried on a device.
 //! - `barrier.cluster.arrive.relaxed` orders nothing, not even reads before it and writes after the wait.
+//! - Of [spoilt numbers](Watch::arithmetic): infinities and NaN that are loaded, put together from bits or chosen among
+//!   constants, as in some functions of libdevice, and what products of matrices give.
+//! - Of [pointers that stray](Watch::provenance): those that were passed to functions as addresses of local memory, kept in
+//!   memory, multiplied or shuffled, and members of one structure. Parts of local memory are known by how nvcc and LLVM
+//!   take their addresses (`add.u64 %rd1, %SP, 16`). Asynchronous copies and products of matrices are not looked at.
 //! - A pointer to a variable of a function that has returned, once another call uses that memory.
 //! - Local memory without a value where compilers let bit fields and gaps of structures be: a load whose value is only
 //!   masked and stored back reads zeros, and one whose value is only stored elsewhere passes on bytes without a value, but
@@ -192,10 +207,10 @@
 //!   has a limit of its own. A deadlock of a launch on several threads runs out of fuel or time.
 //! - Other blocks that use atomics on a 64-bit word may see a plain access to it half done.
 //! - Not implemented, and refused by name: functions that the text declares and does not define (but `vprintf`, `malloc`,
-//!   `free`, `__assertfail` and `cudaGraphSetConditional`), `wgmma` in functions, reserved shared memory, `mma.m8n8k4` of
+//!   `free`, `__assertfail` and `cudaGraphSetConditional`), `wgmma` in functions, other `%reserved_smem_offset` registers, `mma.m8n8k4` of
 //!   halves, sparse products, `wgmma` with sums of halves, matrices without a swizzle along their rows, bulk copies between
 //!   shared memories, reductions of tensors, tensor maps of images and those that a kernel changes, `red.async`,
-//!   `discard`, arrivals and waits with `.relaxed`, textures, surfaces, 128-bit values, products of 4-bit and 6-bit
+//!   arrivals and waits with `.relaxed`, textures, surfaces, 128-bit values, products of 4-bit and 6-bit
 //!   floats, conversions to these from halves, `fma.oob`, negated operands of `vmad`.
 
 #![forbid(unsafe_code)]

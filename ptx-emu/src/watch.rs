@@ -17,6 +17,13 @@ pub struct Watch {
     /// [`OutOfFuel`](crate::Class::OutOfFuel). Each block looks at the clock every few turns of its warps, so a launch
     /// ends within milliseconds of it.
     pub deadline: Option<Instant>,
+    /// Whether the numbers of arithmetic are looked at: integers that are divided by zero, NaN and infinity where they
+    /// first appear, floats that are converted to an integer that does not hold them. Such a finding ends no block; it
+    /// stands behind the faults, each place once.
+    pub arithmetic: bool,
+    /// Whether it is followed what pointers were derived from: an access then must not lead from there into another
+    /// variable or allocation, though that is there too. A finding of it ends no block, as those of arithmetic.
+    pub provenance: bool,
     /// Whether what each instruction does is counted.
     pub profile: bool,
     /// The thread whose instructions are recorded.
@@ -59,6 +66,9 @@ pub struct Found {
     pub fault: Fault,
     /// Blocks that ended with a fault of this class at the same instructions.
     pub blocks: u64,
+    /// Whether it ended its block: findings of [`Watch::arithmetic`] and [`Watch::provenance`] do not, and of these each
+    /// place counts once.
+    pub ended: bool,
 }
 
 impl Watched {

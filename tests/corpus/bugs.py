@@ -15,7 +15,8 @@ import corpus
 import outcomes
 from cases import Case, InOut
 
-SCHEDULES = [{**s, "trace": True} for s in corpus.SCHEDULES]
+# Checks that are asked for are on, of arithmetic and of where pointers come from.
+SCHEDULES = [{**s, "trace": True, "arithmetic": True, "provenance": True} for s in corpus.SCHEDULES]
 HEADER = re.compile(r"^// (\w+): grid (\d+), block (\d+)((?:, (?:\w+)(?: \d+)?)*)$", re.M)
 
 # The version of PTX that is packed. nvcc writes a newer one, with nothing in it that is new.

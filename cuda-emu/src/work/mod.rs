@@ -13,7 +13,7 @@ pub(crate) mod words;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use ptx_emu::{Accesses, Class, Fault, LaunchSite, MemoryError, Stats, Trace};
+use ptx_emu::{Accesses, Class, Fault, Found, LaunchSite, MemoryError, Stats, Trace, Watched};
 use warpwright_driver_sys::{CUgraphConditionalNodeType, CUgraphNodeType, CUresult};
 
 use crate::device::Device;
@@ -79,6 +79,19 @@ impl From<MemoryError> for Error {
 impl From<Box<Fault>> for Error {
     fn from(fault: Box<Fault>) -> Self {
         Self { code: code_of(fault.class), text: fault.to_string(), details: Details::of_fault(&fault) }
+    }
+}
+
+/// What a launch did, or the fault that ended it. What was found besides fails nothing.
+fn told(device: &Device, watched: Watched) -> std::result::Result<Stats, Box<Fault>> {
+    let (mut ended, besides): (Vec<Found>, Vec<Found>) =
+        watched.found.into_iter().partition(|found| found.ended);
+    for Found { fault, .. } in besides {
+        device.finding(fault.to_string(), &Details::of_fault(&fault));
+    }
+    match ended.is_empty() {
+        true => Ok(watched.stats),
+        false => Err(Box::new(ended.swap_remove(0).fault)),
     }
 }
 
@@ -225,7 +238,10 @@ impl KernelWork {
         let (device_number, peers) = (reach.device, reach.peers());
         let Self { cooperative, cluster, .. } = *self;
         let place = LaunchSite { device: device_number, peers: &peers, cooperative, cluster, print: None };
-        let stats = ptx_emu::run_at(&device.memory, &launch, &device.config.schedule(), trace, &place);
+        let schedule = device.config.schedule();
+        let watched =
+            ptx_emu::run_watched(&device.memory, &launch, &schedule, trace, &place, &device.watch());
+        let stats = told(device, watched);
         self.report(device, traced.unwrap_or_default(), stats.as_ref().ok());
         let stats = stats.map_err(|fault| with_owner(device, device_number, fault))?;
         for (handle, value) in stats.conditions {

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use warpwright_cuda_emu::EmulatorConfig;
+use warpwright_cuda_emu::{Checks, EmulatorConfig};
 use warpwright_driver_sys::*;
 
 use crate::harness::{code, emu, emu_with, make, ok, pointers};
@@ -77,6 +77,38 @@ fn geometry_is_checked() {
     }
     ok!(emu, cuCtxSynchronize());
     assert_eq!(emu.download(p, 4), [0, 1, 4, 9]);
+}
+
+/// What is found besides is told, and fails nothing.
+#[test]
+fn checks_that_are_asked_for_fail_no_call() {
+    let divide = "
+        .version 7.0
+        .target sm_75
+        .address_size 64
+        .visible .entry divide(.param .u64 p, .param .u32 n)
+        {
+            .reg .b32 %r<3>;
+            .reg .b64 %rd<2>;
+            ld.param.u64 %rd1, [p];
+            ld.param.u32 %r1, [n];
+            div.u32 %r2, 7, %r1;
+            st.global.u32 [%rd1], %r2;
+            ret;
+        }";
+    for (arithmetic, n, told) in [(true, 0, "DivisionByZero"), (true, 7, ""), (false, 0, "")] {
+        let checks = Checks { arithmetic, provenance: true };
+        let emu = emu_with(EmulatorConfig { checks, ..EmulatorConfig::default() });
+        let module = emu.try_load(divide).unwrap();
+        let kernel = emu.function(module, "divide");
+        let p = emu.upload(&[0]);
+        assert_eq!(emu.launch(kernel, 1, CUstream::NULL, &[p, n]), 0);
+        ok!(emu, cuCtxSynchronize());
+        let quotient = if n == 0 { u32::MAX } else { 1 };
+        assert_eq!(emu.download(p, 1), [quotient]);
+        let found = emu.findings();
+        assert!(found.starts_with(told) && found.is_empty() == told.is_empty(), "{found}");
+    }
 }
 
 #[test]

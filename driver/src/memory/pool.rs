@@ -10,6 +10,7 @@ use ptx_gen::Access;
 
 use super::{Allocation, Buffer, Origin, View, byte_len, or_out_of_memory};
 use crate::element::Element;
+use crate::gate::untold;
 use crate::release::Release;
 use crate::{Context, Error, Stream};
 
@@ -170,7 +171,7 @@ impl Stream {
         };
         let mut result = call();
         if matches!(&result, Err(Error::Driver(e)) if e.code == driver_sys::CUresult::OUT_OF_MEMORY) {
-            let _ = context.synchronize();
+            let _ = untold(|| context.synchronize());
             result = call();
         }
         result.map_err(|error| match error {

@@ -92,6 +92,10 @@ pub struct Check<'a> {
     pub faults: Faults,
     /// Whether races that give the same result in any order are findings and not notes.
     pub strict: bool,
+    /// Whether the numbers of arithmetic are [looked at](Watch::arithmetic).
+    pub arithmetic: bool,
+    /// Whether it is [followed](Watch::provenance) what pointers were derived from.
+    pub provenance: bool,
     /// The time that each launch may take.
     pub limit: Duration,
     /// Warp instructions that one block may execute.
@@ -208,6 +212,8 @@ impl<'a> Check<'a> {
             trace: Trace::Off,
             faults: Faults::First,
             strict: false,
+            arithmetic: false,
+            provenance: false,
             limit: Duration::from_secs(60),
             fuel: Schedule::default().fuel,
             threads: 1,
@@ -300,8 +306,15 @@ impl<'a> Check<'a> {
         let deadline = Instant::now().checked_add(self.limit);
         let first = seed == self.seeds.start;
         let followed = self.followed.filter(|_| first);
-        let (faults, strict) = (self.faults, self.strict);
-        let watch = Watch { faults, strict, deadline, profile: self.profile && first, followed };
+        let watch = Watch {
+            faults: self.faults,
+            strict: self.strict,
+            arithmetic: self.arithmetic,
+            provenance: self.provenance,
+            deadline,
+            profile: self.profile && first,
+            followed,
+        };
         let watched = run_watched(&memory, &launch, &schedule, self.trace, &site, &watch);
         if let Some(found) = watched.found.iter().find(|found| found.fault.class == Class::BadLaunch) {
             return Err(CheckError::Launch(found.fault.what.clone()));

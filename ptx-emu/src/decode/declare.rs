@@ -18,6 +18,9 @@ const SHARED_GAP: u32 = 64;
 const MOST_STATIC_SHARED: u64 = 48 << 10;
 /// Bytes of local memory a thread may have.
 const MOST_LOCAL: u64 = 512 << 10;
+/// The register that says where a part of reserved shared memory is, and the bytes of it.
+pub(crate) const RESERVED: &str = "%reserved_smem_offset_1";
+const RESERVED_BYTES: u32 = 1024;
 
 /// A declared name.
 #[derive(Clone, Debug)]
@@ -222,7 +225,19 @@ impl<'a> SharedLayout<'a> {
                 Err(e) => errors.push(e),
             }
         }
+        if let Some(name) = mentioned.get(RESERVED) {
+            layout.reserve(name);
+        }
         layout
+    }
+
+    /// Shared memory that no variable has and that does not count, as devices from sm_80 on keep for CUDA's own headers.
+    fn reserve(&mut self, name: &'a str) {
+        let address = self.cursor.next_multiple_of(RESERVED_BYTES);
+        self.cursor = address + RESERVED_BYTES + SHARED_GAP;
+        let region = Region { name: RESERVED.into(), address, bytes: RESERVED_BYTES, dynamic: false };
+        self.regions.push(region);
+        self.module.insert(name, Declared::Shared { address, bytes: Some(RESERVED_BYTES) });
     }
 
     fn place(&mut self, v: &Variable<'a>) -> Parsed<Declared> {

@@ -17,7 +17,7 @@ mod unwritten;
 use std::collections::{HashMap, HashSet};
 
 use declare::{Declared, NameScope};
-pub(crate) use declare::{SHARED_BASE, layout};
+pub(crate) use declare::{RESERVED, SHARED_BASE, layout};
 pub(crate) use functions::Functions;
 pub(crate) use link::{Decoded, decode};
 pub(crate) use names::bank;

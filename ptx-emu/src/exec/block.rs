@@ -19,6 +19,7 @@ use super::store::BulkStores;
 use super::trace::Recorder;
 use super::warp::{Identity, Warp};
 use super::wgmma::Products;
+use crate::decode::{RESERVED, SHARED_BASE};
 use crate::fault::{AllocationInfo, OtherPlace, SourcePlace};
 use crate::launch::{Stats, Trace};
 use crate::{Class, Fault};
@@ -146,6 +147,7 @@ impl<'g, 'a> Worker<'g, 'a> {
         }
         self.fuel = self.grid.schedule.fuel;
         self.shared.start();
+        self.clear_reserved();
         self.barriers.start();
         self.mbarriers.start(self.warps.len());
         self.copies.start(self.warps.len());
@@ -157,6 +159,18 @@ impl<'g, 'a> Worker<'g, 'a> {
         }
         self.ready = (0..self.warps.len() as u32).collect();
         (self.round, self.failed_waits) = (0, 0);
+    }
+
+    /// Reserved shared memory holds zeros when a block begins.
+    fn clear_reserved(&mut self) {
+        for r in self.grid.code.shared.iter().filter(|r| r.name == RESERVED) {
+            for rank in 0..self.blocks.len() as u32 {
+                let place = self.shared.place(r.address.into(), rank) as u32;
+                self.shared.initialise(place, r.bytes, 15);
+                let first = (place - SHARED_BASE) as usize;
+                (first..first + r.bytes as usize).step_by(8).for_each(|at| self.shared.write(at, 8, 0));
+            }
+        }
     }
 
     /// A fault at the warp's current instruction.

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::observer::Observer;
+use super::origins::{Origin, origins};
 use super::rotation::Rotation;
+use super::rules::{Rule, rules};
 use crate::allocation::Allocation;
 use crate::code::Code;
 use crate::fault::OtherPlace;
@@ -56,6 +58,12 @@ pub(crate) struct Grid<'a> {
     faults: Mutex<Vec<(u64, Found)>>,
     /// Races that are tolerated.
     notes: Mutex<Vec<Fault>>,
+    /// What instructions do with numbers, where that is checked.
+    pub(super) rules: Vec<Rule>,
+    /// What instructions do with pointers, where that is checked.
+    pub(super) origins: Vec<Origin>,
+    /// What was found beside the faults, and ended no block.
+    beside: Mutex<Vec<Fault>>,
     /// What workers observed.
     pub(crate) observed: Mutex<Option<Box<Observer>>>,
     /// The workspace of a cooperative grid, which its barrier uses; else 0.
@@ -147,7 +155,10 @@ pub(crate) fn run(
     let grid = match Grid::new(memory, launch, schedule, trace, place, watch) {
         Ok(grid) => grid,
         Err(refused) => {
-            return Watched { found: vec![Found { fault: *refused, blocks: 0 }], ..Watched::default() };
+            return Watched {
+                found: vec![Found { fault: *refused, blocks: 0, ended: true }],
+                ..Watched::default()
+            };
         }
     };
     let mut stats = grid.run();
@@ -166,8 +177,11 @@ pub(crate) fn run(
     }
     if found.is_empty() || watch.faults == Faults::EachBlock {
         let written = stats.accesses.as_ref().and_then(|a| read_only_written(launch, schedule, a));
-        found.extend(written.map(|fault| Found { fault: *fault, blocks: 1 }));
+        found.extend(written.map(|fault| Found { fault: *fault, blocks: 1, ended: true }));
     }
+    let mut beside = grid.beside.into_inner().unwrap_or_else(PoisonError::into_inner);
+    beside.sort_by_key(|fault| fault.place.as_ref().map(|place| (place.line, place.column)));
+    found.extend(beside.into_iter().map(|fault| Found { fault, blocks: 1, ended: false }));
     let observed = grid.observed.into_inner().unwrap_or_else(PoisonError::into_inner);
     let profile = observed.as_ref().filter(|_| watch.profile).map(|observed| observed.profile(grid.code));
     let notes = grid.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -216,6 +230,9 @@ impl<'a> Grid<'a> {
             clusters: launch.grid.iter().zip(cluster).map(|(n, c)| u64::from(n / c)).product(),
             faults: Mutex::default(),
             notes: Mutex::default(),
+            rules: if watch.arithmetic { rules(code) } else { Vec::new() },
+            origins: if watch.provenance { origins(code) } else { Vec::new() },
+            beside: Mutex::default(),
             observed: Mutex::default(),
             workspace,
             device: place.device,
@@ -338,7 +355,7 @@ impl Grid<'_> {
                 }
             }
             None if self.may_follow(&faults, &fault) => {}
-            None => faults.push((turn, Found { fault: *fault, blocks: 1 })),
+            None => faults.push((turn, Found { fault: *fault, blocks: 1, ended: true })),
         }
     }
 
@@ -347,6 +364,15 @@ impl Grid<'_> {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         if notes.len() < MOST_FAULTS && !notes.iter().any(|known| known.is_same(&fault)) {
             notes.push(*fault);
+        }
+    }
+
+    /// Keeps a finding that ends no block: one of each class and place.
+    pub(super) fn beside(&self, fault: Fault) {
+        let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |known: &Fault| known.class == fault.class && known.place == fault.place;
+        if beside.len() < MOST_FAULTS && !beside.iter().any(same) {
+            beside.push(fault);
         }
     }
 

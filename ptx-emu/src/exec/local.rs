@@ -2,13 +2,65 @@
 
 use super::block::{Checked, Worker};
 use super::memory::{Addresses, put};
+use super::regs::Undefined;
 use super::step::extend;
 use super::warp::Warp;
-use super::{lanes, set_bit};
-use crate::Class;
+use super::{LOCAL_WINDOW, lanes, set_bit};
 use crate::code::{Transfer, Unwritten};
+use crate::{Class, Fault};
+
+/// Bytes of the window on local memory that a thread of a block has: its generic addresses are not those of others.
+const SLICE: u64 = 512 << 10;
+
+/// Where a thread's part of the window begins.
+fn slice(w: &Warp, lane: usize) -> u64 {
+    (u64::from(w.number) * 32 + lane as u64) * SLICE
+}
+
+/// `cvta`, and with `to` `cvta.to`, of addresses in local memory; that of another thread becomes one beyond all.
+pub(super) fn convert(w: &mut Warp, mask: u32, d: u32, a: u32, to: bool) -> Result<(), Undefined> {
+    let a = *w.regs.get::<u64>(a, mask)?;
+    let base = |lane| LOCAL_WINDOW + slice(w, lane);
+    let moved =
+        |lane: usize| if to { a[lane].wrapping_sub(base(lane)) } else { a[lane].wrapping_add(base(lane)) };
+    let out = std::array::from_fn(moved);
+    w.regs.set(d, mask, &out);
+    Ok(())
+}
+
+/// A thread's own local address of one in the window, if it is its own.
+pub(super) fn own(w: &Warp, lane: usize, address: u64) -> Option<u64> {
+    address.checked_sub(slice(w, lane)).filter(|own| *own < SLICE)
+}
 
 impl Worker<'_, '_> {
+    /// The threads' own addresses of those in the window.
+    pub(super) fn own_addresses(&self, w: &Warp, mask: u32, addresses: &mut Addresses) -> Checked<()> {
+        for lane in lanes(mask) {
+            let Some(own) = own(w, lane, addresses[lane]) else {
+                return Err(self.of_another_thread(w, lane, addresses[lane]));
+            };
+            addresses[lane] = own;
+        }
+        let first = addresses[mask.trailing_zeros() as usize % 32];
+        lanes(!mask).for_each(|lane| addresses[lane] = first);
+        Ok(())
+    }
+
+    #[cold]
+    fn of_another_thread(&self, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
+        let owner = (address / SLICE) as u32;
+        let [width, height, _] = self.grid.launch.block;
+        let (x, y, z) = (owner % width, owner / width % height, owner / (width * height));
+        let what =
+            format!("an address in the local memory of thread ({x},{y},{z}) is used by another thread");
+        let mut fault = self.fault(w, 1 << lane, Class::OutOfBounds, what);
+        fault.instead =
+            "each thread has a local memory of its own: pass the value, or keep it in shared memory";
+        fault.address = Some(address % SLICE);
+        fault
+    }
+
     pub(super) fn load_local(
         &mut self,
         w: &mut Warp,

@@ -276,7 +276,7 @@ impl Worker<'_, '_> {
         self.check_unused(w, lane, i)?;
         let gone = self.mbarriers.objects.remove(i);
         self.shared.cover(gone.address, 8, false);
-        self.shared.forget(gone.address, 8);
+        self.shared.initialise(gone.address, 8, 0);
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use crate::{Class, Fault};
 pub(crate) type Addresses = [u64; 32];
 
 /// A space an address resolves to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Resolved {
     Global,
     Shared,
@@ -124,6 +124,19 @@ impl Worker<'_, '_> {
         }?;
         self.synchronise(w, mask, t.space, (t.order, t.scope), &addresses, Does::Writes);
         Ok(())
+    }
+
+    /// `discard`
+    pub(crate) fn discard(&mut self, w: &mut Warp, mask: u32, halves: &[Transfer; 2]) -> Checked<()> {
+        let mut addresses = [0; 32];
+        self.addresses(w, mask, &halves[0].address, &mut addresses)?;
+        let bytes = halves.iter().map(|half| half.width.bytes * half.regs.len() as u32).sum();
+        self.check_alignment(w, mask, &addresses, bytes)?;
+        if let Some(lane) = lanes(mask).find(|l| resolve(addresses[*l]).0 != Resolved::Global) {
+            let what = "discard of what is not global memory";
+            return Err(self.fault(w, 1 << lane, Class::OutOfBounds, what));
+        }
+        halves.iter().try_for_each(|half| self.store(w, mask, half))
     }
 
     pub(crate) fn atomic(&mut self, w: &mut Warp, mask: u32, a: &Atomic) -> Checked<()> {
@@ -241,6 +254,9 @@ impl Worker<'_, '_> {
                 let mut own: Addresses = std::array::from_fn(|lane| resolve(own(lane)).1);
                 if place == Resolved::Shared {
                     self.place_all(w, these, Space::Cluster, &mut own)?;
+                }
+                if place == Resolved::Local {
+                    self.own_addresses(w, these, &mut own)?;
                 }
                 f(self, w, these, place, &own)?;
             }

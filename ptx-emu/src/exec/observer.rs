@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use super::block::Worker;
 use super::grid::Grid;
 use super::memory::{Addresses, Resolved, resolve};
+use super::provenance::Provenance;
 use super::regs::Bank;
+use super::values::Values;
 use super::warp::Warp;
 use super::{lanes, set_bit};
 use crate::code::{Code, Space};
@@ -18,6 +20,8 @@ pub(crate) struct Observer {
     counts: Vec<Counts>,
     followed: Option<Followed>,
     pub(crate) steps: Vec<Step>,
+    pub(super) values: Option<Values>,
+    pub(super) provenance: Option<Provenance>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -42,10 +46,17 @@ pub(crate) struct Before {
 impl Observer {
     /// An observer, if the launch asks for one.
     pub(crate) fn of(grid: &Grid<'_>) -> Option<Box<Observer>> {
-        let (profile, followed) = (grid.watch.profile, grid.watch.followed);
-        let sites = if profile { grid.code.ops.len() } else { 0 };
-        let observer = || Observer { counts: vec![Counts::default(); sites], followed, steps: vec![] };
-        (profile || followed.is_some()).then(|| Box::new(observer()))
+        let watch = grid.watch;
+        let sites = if watch.profile { grid.code.ops.len() } else { 0 };
+        let observer = || Observer {
+            counts: vec![Counts::default(); sites],
+            followed: watch.followed,
+            steps: vec![],
+            values: watch.arithmetic.then(Values::default),
+            provenance: watch.provenance.then(Provenance::default),
+        };
+        let any = watch.profile || watch.arithmetic || watch.provenance || watch.followed.is_some();
+        any.then(|| Box::new(observer()))
     }
 
     /// Adds what another worker counted.
@@ -171,6 +182,8 @@ impl Worker<'_, '_> {
 
     /// A warp is about to execute an instruction in the lanes of `mask`.
     pub(crate) fn before(&mut self, w: &Warp, mask: u32) -> Option<Before> {
+        self.before_values(w, mask);
+        self.before_pointers(w, mask);
         let observer = self.observer.as_mut()?;
         observer.count(w, mask);
         let followed = observer.followed.filter(|f| observer.steps.len() < f.most)?;
@@ -196,7 +209,9 @@ impl Worker<'_, '_> {
     }
 
     /// The followed thread has executed it, or tried to.
-    pub(crate) fn after(&mut self, w: &Warp, before: Option<Before>) {
+    pub(crate) fn after(&mut self, w: &mut Warp, before: Option<Before>) {
+        self.after_values(w);
+        self.after_pointers(w);
         let (Some(before), Some(observer)) = (before, self.observer.as_mut()) else { return };
         let code = self.grid.code;
         let same = (w.routine, w.calls.len()) == (before.routine, before.depth);

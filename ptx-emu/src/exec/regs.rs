@@ -5,6 +5,7 @@
 
 use half::{bf16, f16};
 
+use super::marks::Marks;
 use crate::parse::types::Type;
 
 /// Registers of one width.
@@ -21,6 +22,10 @@ pub(crate) struct Regs {
     pub(crate) w64: File<u64>,
     pub(crate) pred: Vec<u32>,
     pub(crate) pred_defined: Vec<u32>,
+    /// The floats among them that arithmetic spoilt, where that is followed.
+    pub(super) spoilt: Marks,
+    /// The pointers among them, by what they were derived from, where that is followed.
+    pub(super) pointers: Marks,
 }
 
 /// Which file a register is in.

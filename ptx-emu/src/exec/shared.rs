@@ -251,10 +251,10 @@ impl Shared {
         self.covered = true;
     }
 
-    /// The words are no longer initialised.
-    pub(crate) fn forget(&mut self, address: u32, bytes: u32) {
+    /// Of each word, the bytes of a mask are initialised and no others.
+    pub(crate) fn initialise(&mut self, address: u32, bytes: u32, mask: u8) {
         let first = ((address - SHARED_BASE) / 4) as usize;
-        self.init[first..first + bytes as usize / 4].fill(0);
+        self.init[first..first + bytes as usize / 4].fill(mask);
     }
 
     /// A copy's words arrive: written by `by`, a thread or the first thread of an agent's number.

@@ -130,12 +130,10 @@ fn window(regs: &mut Regs, mask: u32, d: u32, a: u32, base: u64) -> Result<(), U
     Ok(())
 }
 
-fn window_base(window: Window) -> u64 {
-    match window {
-        Space::Shared => SHARED_WINDOW,
-        Space::Local => LOCAL_WINDOW,
-        _ => PARAM_WINDOW,
-    }
+/// What is added to an address in a window, or, with `to`, to a generic one.
+fn window_base(window: Window, to: bool) -> u64 {
+    let base = if window == Space::Shared { SHARED_WINDOW } else { PARAM_WINDOW };
+    if to { base.wrapping_neg() } else { base }
 }
 
 fn is_space(
@@ -402,9 +400,11 @@ impl Worker<'_, '_> {
             Op::GridWait => self.grid_wait(w),
             Op::GridTrigger => self.grid_trigger(w),
             Op::ActiveMask { d } => w.regs.set(*d, mask, &[mask; 32]),
+            Op::Window { d, a, window: Space::Local, to } => {
+                return Ok(super::local::convert(w, mask, *d, *a, *to));
+            }
             Op::Window { d, a, window: space, to } => {
-                let base = window_base(*space);
-                return Ok(window(&mut w.regs, mask, *d, *a, if *to { base.wrapping_neg() } else { base }));
+                return Ok(window(&mut w.regs, mask, *d, *a, window_base(*space, *to)));
             }
             Op::IsSpace { d, a, space } => {
                 let constant = |a: u64| self.grid.table.find(a).is_some_and(|a| a.constant);
@@ -456,6 +456,7 @@ impl Worker<'_, '_> {
                 super::memory::put(w, *d, mask, &top);
                 Ok(())
             }
+            Op::Discard(halves) => self.discard(w, mask, halves),
             Op::StackRestore { a } => self.stack_restore(w, mask, *a),
             Op::MapAddress { d, a, rank, wide } => {
                 let bits = if *wide { 64 } else { 32 };

@@ -6,6 +6,7 @@ use super::block::{Checked, Worker};
 use super::call::{local_byte, write_local};
 use super::global::read;
 use super::lanes;
+use super::local::own;
 use super::memory::{Resolved, put, resolve};
 use super::print::{Argument, Piece, format_piece, pieces};
 use super::shared::Access;
@@ -189,7 +190,7 @@ impl Worker<'_, '_> {
                 Ok(self.shared.read(offset, 1) as u8)
             }
             (Resolved::Local, at) => {
-                let found = u32::try_from(at).ok().and_then(|at| local_byte(w, at, lane));
+                let found = own(w, lane, at).and_then(|at| local_byte(w, at as u32, lane));
                 found.ok_or_else(|| self.unwritten(w, lane, at))
             }
             (Resolved::Param, at) => {

@@ -160,6 +160,8 @@ impl Warp {
         regs.w32.defined.fill(0);
         regs.w64.defined.fill(0);
         regs.pred_defined.fill(0);
+        regs.spoilt.clear();
+        regs.pointers.clear();
         for (bank, slot, value) in &routine.constants {
             let slot = *slot as usize;
             if let Constant::Local(offset) = value {

@@ -2,14 +2,20 @@
 //! "Miscellaneous Instructions").
 
 use super::Decoder;
-use crate::code::{Address, Op, Space};
+use crate::code::{Address, MemoryOrder, Op, RegisterOperand, Scope, Space, Transfer, Unwritten, Width};
 use crate::decode::Decode;
+use crate::exec::regs::Bank;
 use crate::parse::Parsed;
 use crate::parse::ast::OperandKind;
 use crate::parse::types::Type;
 
-pub(super) const DECODERS: &[(&str, Decoder)] =
-    &[("applypriority", applypriority), ("pmevent", pmevent), ("brkpt", brkpt), ("getctarank", getctarank)];
+pub(super) const DECODERS: &[(&str, Decoder)] = &[
+    ("applypriority", applypriority),
+    ("discard", discard),
+    ("pmevent", pmevent),
+    ("brkpt", brkpt),
+    ("getctarank", getctarank),
+];
 
 /// `applypriority{.global}.L2::evict_normal [a], 128`
 fn applypriority(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -21,6 +27,35 @@ fn applypriority(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     d.address(0, false)?;
     Ok(Op::Nothing)
+}
+
+/// Bytes that `discard` is for.
+const DISCARDED: u32 = 128;
+/// What discarded words hold: nobody may rely on it.
+const NOISE: u64 = 0xd15c_a4de_d15c_a4de;
+
+/// `discard{.global}.L2 [a], 128`: a plain store of what nobody knows (manual, "discard").
+fn discard(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let space = if d.eat(".global") { Space::Global } else { Space::Generic };
+    d.require(&[(".L2", ())])?;
+    d.operands(2, 2)?;
+    if d.immediate(1, DISCARDED.into())? != u64::from(DISCARDED) {
+        return d.error("discard is for 128 bytes");
+    }
+    let address = d.address(0, false)?;
+    let noise = RegisterOperand { slot: d.literal(Bank::W64, NOISE), bits: 64 };
+    let half = |site: u32, offset: i64| Transfer {
+        space,
+        address: Address { offset: address.offset + offset, ..address },
+        width: Width { bytes: 8, signed: false },
+        regs: vec![Some(noise); DISCARDED as usize / 16],
+        read_only: false,
+        unwritten: Unwritten::Fault,
+        order: MemoryOrder::Weak,
+        scope: Scope::Block,
+        site,
+    };
+    Ok(Op::Discard(Box::new([half(d.site(), 0), half(d.site(), i64::from(DISCARDED / 2))])))
 }
 
 /// Counters of a profiler, which there is none of here.

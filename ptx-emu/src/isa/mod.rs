@@ -94,7 +94,6 @@ const ROWS: &[&[Row]] = &[
 /// Instructions of the manual that are parsed but not executed.
 const UNSUPPORTED: &[&str] = &[
     "clusterlaunchcontrol",
-    "discard",
     "istypep",
     "multimem",
     "suld",

@@ -37,4 +37,5 @@ mod schedule;
 mod tensors;
 mod tiny;
 mod tolerated;
+mod values;
 mod warp;

@@ -1,5 +1,7 @@
 //! Manual, "Data Movement and Conversion Instructions" and "atom", "red".
 
+use ptx_emu::Class;
+
 use crate::machine::{SETUP, Setup, kernel, launch, words};
 
 /// Executes `inst` in lane 0 with the input bytes 0x80, 0x81, ... and gives the first words of the output.
@@ -11,6 +13,38 @@ fn one(inst: &str, room: usize) -> Vec<u32> {
         setp.ne.u32 %p, %t, 0; @%p ret; {inst}"
     );
     words(&body, &input, room, SETUP)
+}
+
+/// Manual, "discard": a store of what nobody knows, of the 128 bytes at a multiple of 128.
+#[test]
+fn discarded_bytes_hold_something_else() {
+    let discard = |at: &str| format!("{{ {DISCARD} discard.global.L2 [%out+{at}], 128; }}");
+    const DISCARD: &str = ".reg .pred %q; .reg .b64 %a; setp.ne.u32 %q, %t, 0; mad.wide.u32 %a, %t, 4, %out;
+        st.global.u32 [%a], 7; st.global.u32 [%a+128], 7; bar.warp.sync -1; @%q ret;";
+    let all = words(&discard("128"), &[0], 64, SETUP);
+    assert!(all[..32].iter().all(|word| *word == 7) && all[32..].iter().all(|word| *word != 7), "{all:?}");
+    for (at, class) in [("64", Class::Misaligned), ("256", Class::OutOfBounds)] {
+        let fault = launch(&kernel(&discard(at)), &[0; 4], 256, SETUP).unwrap_err();
+        assert_eq!(fault.class, class, "{fault}");
+    }
+}
+
+/// CUDA's headers take 1 KiB of shared memory at `%reserved_smem_offset_1`, and believe that it holds zeros.
+#[test]
+fn reserved_shared_memory_is_apart_and_zero() {
+    let body = |at: u32| {
+        format!(
+            ".shared .b32 own[256]; .reg .b32 %s, %v; .reg .b64 %a, %g;
+            mov.u32 %s, %reserved_smem_offset_1; cvt.u64.u32 %g, %s; cvta.shared.u64 %g, %g; mad.wide.u32 %a, %t, 4, %out;
+            st.shared.u32 [own], 9; bar.sync 0; atom.shared.add.u32 %v, [%s], 1; bar.sync 0; ld.u32 %v, [%g+{at}];
+            st.global.u32 [%a], %v;"
+        )
+    };
+    for (at, wanted) in [(0, 32), (1020, 0)] {
+        assert_eq!(words(&body(at), &[0], 32, Setup { grid: 2, ..SETUP }), [wanted; 32]);
+    }
+    let fault = launch(&kernel(&body(1024)), &[0; 4], 128, SETUP).unwrap_err();
+    assert_eq!(fault.class, Class::OutOfBounds, "{fault}");
 }
 
 #[test]

@@ -36,7 +36,11 @@ fn mistakes_in_a_kernel() {
             "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r0}, [%r1];",
             "unsupported in ptx-emu: tcgen05.ld.sync.aligned.32x32b.x1.b32",
         ),
-        ("discard.global.L2 [%d0], 128;", "unsupported in ptx-emu: discard.global.L2"),
+        ("discard.global.L2 [%d0], 64;", "discard is for 128 bytes"),
+        (
+            "mov.u32 %r0, %reserved_smem_offset_0;",
+            "unsupported in ptx-emu: special register `%reserved_smem_offset_0`",
+        ),
         ("mov.u32 %r0, %pm0;", "unsupported in ptx-emu: special register `%pm0`"),
         ("call f, (%r0);", "`f` is not declared as a function"),
         ("popc.u32 %r0, %r1;", "`popc.u32` is not an instruction; there are popc.b32, popc.b64"),

@@ -55,6 +55,8 @@ pub(crate) fn prepare<'a>(
     check.trace = if checks.race { Trace::On } else { Trace::Off };
     check.faults = if checks.all { Faults::EachBlock } else { Faults::First };
     check.strict = checks.strict;
+    check.arithmetic = checks.arithmetic;
+    check.provenance = checks.provenance;
     check.limit = checks.timeout;
     check.fuel = u64::MAX >> 1;
     check.profile = checks.stats;

@@ -30,13 +30,21 @@ pub(crate) struct Args {
     /// What the program does not release is a finding too
     #[arg(long)]
     leaks: bool,
+    /// Find integers divided by zero, NaN and infinity where they first appear, and floats that no integer of the type
+    /// converted to holds
+    #[arg(long)]
+    arithmetic: bool,
+    /// Find addresses that were derived from one variable or buffer and lead into another
+    #[arg(long)]
+    provenance: bool,
     /// Program and its arguments, behind --
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
-/// The variable that the shared library reads.
+/// The variables that the shared library reads.
 const REPORT: &str = "WARPWRIGHT_EMU_REPORT";
+const CHECKS: &str = "WARPWRIGHT_EMU_CHECKS";
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let output = args.json.as_deref().map(|path| Output {
@@ -109,6 +117,11 @@ fn start(args: &Args, folder: &Path, file: &Path) -> Result<ExitStatus, Failure>
     }
     let mut command = Command::new(program);
     command.args(rest).env("LD_LIBRARY_PATH", paths).env(REPORT, file);
+    let asked = [(args.arithmetic, "arithmetic"), (args.provenance, "provenance")];
+    let asked: Vec<&str> = asked.into_iter().filter(|(asked, _)| *asked).map(|(_, name)| name).collect();
+    if !asked.is_empty() {
+        command.env(CHECKS, asked.join(","));
+    }
     let status = command.status();
     status.map_err(|error| Failure::Input(format!("cannot start {}: {error}", shown(program))))
 }

@@ -117,6 +117,13 @@ pub(crate) struct CheckArgs {
     /// Make findings of races that give the same result in any order, which are notes otherwise
     #[arg(long, requires = "kernel")]
     pub(crate) strict: bool,
+    /// Find integers divided by zero, NaN and infinity where they first appear, and floats that no integer of the type
+    /// converted to holds; takes several times longer
+    #[arg(long, requires = "kernel")]
+    pub(crate) arithmetic: bool,
+    /// Find addresses that were derived from one variable or buffer and lead into another; takes several times longer
+    #[arg(long, requires = "kernel")]
+    pub(crate) provenance: bool,
     /// Go on after a finding: with other blocks, and with other orders
     #[arg(long, requires = "kernel")]
     pub(crate) all: bool,

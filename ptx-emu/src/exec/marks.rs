@@ -1,0 +1,40 @@
+//! What lanes of registers carry besides their values, for checks that follow values: few registers at a time, by number.
+//!
+//! A mark holds only as long as the register has the value that it was given for, so that instructions that know nothing
+//! of marks need not remove them.
+
+use rustc_hash::FxHashMap;
+
+/// The mark of a lane: the value that it was given for, and a number that is not 0.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    bits: u64,
+    of: u32,
+}
+
+/// The marks of registers, by a key for each.
+#[derive(Debug, Default)]
+pub(crate) struct Marks(FxHashMap<u64, [Mark; 32]>);
+
+impl Marks {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The mark of a lane of a register that holds `bits`; 0 if there is none.
+    pub(crate) fn of(&self, key: u64, lane: usize, bits: u64) -> u32 {
+        self.0.get(&key).map(|marks| marks[lane]).filter(|mark| mark.bits == bits).map_or(0, |mark| mark.of)
+    }
+
+    /// Marks a lane of a register that holds `bits`; 0 removes its mark.
+    pub(crate) fn set(&mut self, key: u64, lane: usize, bits: u64, of: u32) {
+        match of {
+            0 => _ = self.0.get_mut(&key).map(|marks| marks[lane] = Mark::default()),
+            _ => self.0.entry(key).or_default()[lane] = Mark { bits, of },
+        }
+    }
+}

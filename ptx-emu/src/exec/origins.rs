@@ -1,0 +1,144 @@
+//! What instructions do with pointers, for the checks of [`provenance`](super::provenance): read from their names.
+
+use std::collections::BTreeMap;
+
+use super::regs::{Bank, Slots};
+use super::rules::{Register, named, parts, split, types};
+use crate::code::{Address, Code, Op, RegisterOperand, Space, Width};
+use crate::decode::bank;
+
+/// What an instruction does with pointers.
+#[derive(Clone, Debug)]
+pub(super) enum Origin {
+    Nothing,
+    /// Its result is where an object of local memory begins, at an offset, with so many bytes up to the next one.
+    Frame {
+        d: Register,
+        offset: u64,
+        bytes: u64,
+    },
+    /// Its result points into a variable of shared memory, by its number.
+    Shared {
+        d: Register,
+        region: usize,
+    },
+    /// Fills registers of 64 bits with parameters, which may then point into an allocation.
+    Loads(Vec<Register>),
+    /// Its result is one of the sources, or the same place in another space.
+    Copies {
+        d: Register,
+        from: Vec<Register>,
+        moved: bool,
+    },
+    /// Adds what is no pointer, or masks bits.
+    Moves {
+        d: Register,
+        sources: Vec<Register>,
+    },
+    /// The difference of two pointers is none.
+    Subtracts {
+        d: Register,
+        a: Register,
+        b: Register,
+    },
+    /// Accesses memory; what a load brings may point into an allocation.
+    Accesses {
+        address: Address,
+        bytes: u32,
+        space: Space,
+        loads: Vec<Register>,
+    },
+}
+
+/// Where objects of a routine's local memory begin, as offsets of its only variable.
+type Frames = BTreeMap<u32, Vec<u64>>;
+
+/// What each instruction does.
+pub(super) fn origins(code: &Code) -> Vec<Origin> {
+    let mut frames = Frames::new();
+    for pc in 0..code.ops.len() {
+        if let Some(offset) = frame_offset(code, pc) {
+            frames.entry(routine(code, pc)).or_default().push(offset);
+        }
+    }
+    frames.values_mut().for_each(|offsets| offsets.sort_unstable());
+    (0..code.ops.len()).map(|pc| origin(code, pc, &frames)).collect()
+}
+
+fn routine(code: &Code, pc: usize) -> u32 {
+    code.routines.partition_point(|r| r.start as usize <= pc).saturating_sub(1) as u32
+}
+
+/// The offset of an object of local memory, as compilers take its address: `add.u64 %rd1, %SP, 16`.
+fn frame_offset(code: &Code, pc: usize) -> Option<u64> {
+    let (name, operands) = parts(&code.places[pc]);
+    let mut operands = operands.split(',').map(str::trim);
+    let stack = matches!(operands.nth(1), Some("%SP" | "%SPL"));
+    (stack && name.starts_with("add.") && name.ends_with("64"))
+        .then(|| operands.next()?.parse().ok())
+        .flatten()
+}
+
+fn origin(code: &Code, pc: usize, frames: &Frames) -> Origin {
+    match &code.ops[pc].op {
+        Op::Alu(_, slots) => of_arithmetic(code, pc, slots, frames),
+        Op::Window { d, a, .. } => {
+            Origin::Copies { d: (Bank::W64, *d), from: vec![(Bank::W64, *a)], moved: true }
+        }
+        Op::LoadParam(p) => Origin::Loads(pointers(p.width, &p.regs)),
+        Op::Load(t) | Op::Store(t) => {
+            let loads =
+                if matches!(code.ops[pc].op, Op::Load(_)) { pointers(t.width, &t.regs) } else { vec![] };
+            let bytes = t.width.bytes * t.regs.len() as u32;
+            Origin::Accesses { address: t.address, bytes, space: t.space, loads }
+        }
+        Op::Atomic(a) => {
+            Origin::Accesses { address: a.address, bytes: a.bytes, space: a.space, loads: vec![] }
+        }
+        _ => Origin::Nothing,
+    }
+}
+
+/// The registers of a load that are as wide as pointers.
+fn pointers(width: Width, regs: &[Option<RegisterOperand>]) -> Vec<Register> {
+    let wide = regs.iter().flatten().filter(|r| r.bits == 64 && width.bytes == 8);
+    wide.map(|r| (Bank::W64, r.slot)).collect()
+}
+
+fn of_arithmetic(code: &Code, pc: usize, slots: &Slots, frames: &Frames) -> Origin {
+    let (name, operands) = parts(&code.places[pc]);
+    let (first, others) = split(operands);
+    let to = named(code, pc, first);
+    let [d] = to[..] else { return Origin::Nothing };
+    let variable = others.trim_start_matches(',').trim().split(['+', ' ']).next().unwrap_or("");
+    let region = code.shared.iter().position(|region| region.name == variable);
+    let same = |slot: u32| (d.0, slot);
+    match (name.split('.').next().unwrap_or(""), region) {
+        ("mov", Some(region)) => Origin::Shared { d, region },
+        ("mov" | "cvta" | "selp", _) => Origin::Copies { d, from: named(code, pc, others), moved: false },
+        ("cvt", _) if !name.contains(".f") => {
+            Origin::Copies { d, from: named(code, pc, others), moved: false }
+        }
+        ("add", _) if frame_offset(code, pc).is_some() => {
+            let own = frame_offset(code, pc).unwrap_or(0);
+            let offsets = frames.get(&routine(code, pc)).into_iter().flatten();
+            let next = offsets.copied().find(|offset| *offset > own);
+            Origin::Frame { d, offset: own, bytes: next.map_or(u64::MAX, |next| next - own) }
+        }
+        ("add" | "and" | "or" | "xor", _) if is_word(name) => {
+            Origin::Moves { d, sources: vec![same(slots.a), same(slots.b)] }
+        }
+        ("sub", _) if is_word(name) => Origin::Subtracts { d, a: same(slots.a), b: same(slots.b) },
+        ("mad", _) if is_word(name) => {
+            let Some((_, [a, ..])) = types(name) else { return Origin::Nothing };
+            let factor = |slot: u32| (bank(*a), slot);
+            Origin::Moves { d, sources: vec![factor(slots.a), factor(slots.b), same(slots.c)] }
+        }
+        _ => Origin::Nothing,
+    }
+}
+
+/// Whether an instruction is one on whole words, as addresses are.
+fn is_word(name: &str) -> bool {
+    ["u32", "s32", "b32", "u64", "s64", "b64"].iter().any(|ty| name.ends_with(ty)) && !name.contains(".cc")
+}

@@ -1,0 +1,283 @@
+//! Where pointers come from: an address that was derived from one object must not lead into another.
+//!
+//! A register that is given the address of a variable, or is loaded with one of an allocation, is marked with it; copies,
+//! sums with what is no pointer and masks pass the mark on. Whatever else is done to a pointer removes the mark: then
+//! nothing is known, and nothing is found. Local memory is divided as compilers take the addresses of its parts.
+
+use rustc_hash::FxHashMap;
+
+use super::block::Worker;
+use super::lanes;
+use super::local::own;
+use super::memory::{Resolved, resolve};
+use super::origins::Origin;
+use super::regs::{Bank, Regs};
+use super::rules::Register;
+use super::warp::Warp;
+use crate::code::{Address, Space};
+use crate::fault::AllocationInfo;
+use crate::{Class, Fault};
+
+/// What a worker remembers of objects that pointers come from.
+#[derive(Debug, Default)]
+pub(super) struct Provenance {
+    /// By number from 1.
+    objects: Vec<Object>,
+    numbers: FxHashMap<Object, u32>,
+    pending: Option<Pending>,
+}
+
+/// A variable or an allocation: its first address in its space, and one behind its last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Object {
+    space: Resolved,
+    start: u64,
+    end: u64,
+    /// For local memory, where it begins in the memory of its call, as the text has it.
+    offset: u64,
+}
+
+/// The mark of what was computed from two pointers: no offset of either.
+const BETWEEN: u32 = u32::MAX;
+
+/// An instruction that is about to be executed.
+#[derive(Debug)]
+struct Pending {
+    pc: u32,
+    mask: u32,
+    /// The values and the marks of its sources.
+    sources: Vec<([u64; 32], [u32; 32])>,
+}
+
+fn key((bank, slot): Register) -> u64 {
+    u64::from(slot) << 1 | u64::from(bank == Bank::W64)
+}
+
+fn bits(regs: &Regs, (bank, slot): Register, lane: usize) -> u64 {
+    match bank {
+        Bank::W64 => regs.w64.lanes[slot as usize][lane],
+        _ => regs.w32.lanes[slot as usize][lane].into(),
+    }
+}
+
+fn mark(regs: &Regs, register: Register, lane: usize) -> u32 {
+    regs.pointers.of(key(register), lane, bits(regs, register, lane))
+}
+
+fn set(regs: &mut Regs, register: Register, lane: usize, of: u32) {
+    let bits = bits(regs, register, lane);
+    regs.pointers.set(key(register), lane, bits, of);
+}
+
+fn pending(w: &Warp, mask: u32, sources: &[Register]) -> Option<Pending> {
+    let all = |register: &Register| {
+        let (value, of) = (|lane| bits(&w.regs, *register, lane), |lane| mark(&w.regs, *register, lane));
+        (std::array::from_fn(value), std::array::from_fn(of))
+    };
+    Some(Pending { pc: w.now.pc, mask, sources: sources.iter().map(all).collect() })
+}
+
+impl Provenance {
+    /// The number of an object.
+    fn number(&mut self, object: Object) -> u32 {
+        if let Some(number) = self.numbers.get(&object) {
+            return *number;
+        }
+        self.objects.push(object);
+        let number = self.objects.len() as u32;
+        self.numbers.insert(object, number);
+        number
+    }
+}
+
+impl Worker<'_, '_> {
+    fn provenance(&mut self) -> Option<&mut Provenance> {
+        self.observer.as_mut()?.provenance.as_mut()
+    }
+
+    /// Looks at the pointers of an instruction that is about to be executed.
+    pub(super) fn before_pointers(&mut self, w: &Warp, mask: u32) {
+        if self.provenance().is_none() || mask == 0 {
+            return;
+        }
+        let grid = self.grid;
+        let mut pending = match &grid.origins[w.now.pc as usize] {
+            Origin::Nothing => None,
+            Origin::Frame { .. } | Origin::Shared { .. } | Origin::Loads(_) => pending(w, mask, &[]),
+            Origin::Copies { from, .. } => pending(w, mask, from),
+            Origin::Moves { sources, .. } => pending(w, mask, sources),
+            Origin::Subtracts { a, b, .. } => pending(w, mask, &[*a, *b]),
+            Origin::Accesses { address, bytes, space, .. } => {
+                self.check_origin(w, mask, address, (*bytes, *space));
+                pending(w, mask, &[])
+            }
+        };
+        self.provenance().into_iter().for_each(|known| known.pending = pending.take());
+    }
+
+    /// Marks what the instruction has given.
+    pub(super) fn after_pointers(&mut self, w: &mut Warp) {
+        let Some(p) = self.provenance().and_then(|known| known.pending.take()) else { return };
+        let grid = self.grid;
+        for lane in lanes(p.mask) {
+            let marks = || p.sources.iter().map(|(_, marks)| marks[lane]);
+            let (d, of) = match &grid.origins[p.pc as usize] {
+                Origin::Frame { d, offset, bytes } => {
+                    (d, self.object_of_frame(w, *d, lane, (*offset, *bytes)))
+                }
+                Origin::Shared { d, region } => (d, self.object_of_shared(*region)),
+                Origin::Loads(to) | Origin::Accesses { loads: to, .. } => {
+                    to.iter().for_each(|d| self.loaded(w, *d, lane));
+                    continue;
+                }
+                Origin::Copies { d, moved, .. } => (d, copied(&w.regs, &p, *d, lane, *moved)),
+                Origin::Moves { d, .. } => (d, sum(marks())),
+                Origin::Subtracts { d, .. } => (d, difference(p.sources[0].1[lane], p.sources[1].1[lane])),
+                Origin::Nothing => continue,
+            };
+            set(&mut w.regs, *d, lane, of);
+        }
+    }
+
+    fn number(&mut self, object: Object) -> u32 {
+        self.provenance().map_or(0, |known| known.number(object))
+    }
+
+    fn object_of_frame(&mut self, w: &Warp, d: Register, lane: usize, (offset, bytes): (u64, u64)) -> u32 {
+        let value = bits(&w.regs, d, lane);
+        let start = match resolve(value) {
+            (Resolved::Local, at) => own(w, lane, at),
+            _ => Some(value),
+        };
+        let end = |start: u64| start.saturating_add(bytes);
+        let object = |start| Object { space: Resolved::Local, start, end: end(start), offset };
+        start.map_or(0, |start| self.number(object(start)))
+    }
+
+    fn object_of_shared(&mut self, region: usize) -> u32 {
+        let region = &self.grid.code.shared[region];
+        let bytes = if region.dynamic { self.grid.launch.dynamic_shared } else { region.bytes };
+        let start = region.address.into();
+        self.number(Object { space: Resolved::Shared, start, end: start + u64::from(bytes), offset: 0 })
+    }
+
+    /// A register was loaded with an address, if an allocation is there.
+    fn loaded(&mut self, w: &mut Warp, d: Register, lane: usize) {
+        let found = self.grid.table.find(bits(&w.regs, d, lane));
+        let space = Resolved::Global;
+        let object = found.map(|a| Object { space, start: a.base, end: a.base + a.bytes, offset: 0 });
+        let of = object.map_or(0, |object| self.number(object));
+        set(&mut w.regs, d, lane, of);
+    }
+
+    /// Whether the addresses of an access are within what they were derived from, or nowhere.
+    fn check_origin(&mut self, w: &Warp, mask: u32, address: &Address, (bytes, space): (u32, Space)) {
+        let register = (if address.wide { Bank::W64 } else { Bank::W32 }, address.slot);
+        if w.regs.pointers.is_empty()
+            || w.regs.defined(if address.wide { 64 } else { 32 }, address.slot) & mask != mask
+        {
+            return;
+        }
+        for lane in lanes(mask) {
+            let of = mark(&w.regs, register, lane);
+            let known =
+                self.provenance().and_then(|known| known.objects.get(of.wrapping_sub(1) as usize).copied());
+            let at = bits(&w.regs, register, lane).wrapping_add_signed(address.offset);
+            let Some((object, at)) = known.zip(within(w, lane, space, at)) else { continue };
+            if let Some(fault) = self.strayed(w, lane, object, (at, bytes)) {
+                return self.grid.beside(fault);
+            }
+        }
+    }
+
+    /// The finding of an access that has left the object that its address comes from for another one.
+    fn strayed(
+        &self,
+        w: &Warp,
+        lane: usize,
+        object: Object,
+        ((space, at), bytes): ((Resolved, u64), u32),
+    ) -> Option<Fault> {
+        let end = at.saturating_add(bytes.into());
+        if space != object.space || at >= object.start && end <= object.end {
+            return None;
+        }
+        let between = |from: AllocationInfo, to: AllocationInfo| {
+            (
+                format!("an address that was derived from `{}` leads into `{}`", from.label, to.label),
+                Some(from),
+            )
+        };
+        let (what, from) = match space {
+            Resolved::Global => {
+                between(self.grid.table.find(object.start)?.info(), self.grid.table.find(at)?.info())
+            }
+            // Those of a cluster have parts of one memory.
+            Resolved::Shared if self.blocks.len() > 1 => return None,
+            Resolved::Shared => between(self.shared_variable(object.start)?, self.variable_at(at)?),
+            // Outside of all local memory it is a fault.
+            _ if at == 0 || end > w.top.into() => return None,
+            _ => (outside(object, at), None),
+        };
+        let mut fault = self.fault(w, 1 << lane, Class::OutOfBounds, what);
+        fault.instead = "check the index against the length";
+        (fault.address, fault.allocation) = (Some(at), from);
+        Some(*fault)
+    }
+
+    /// The variable of shared memory that holds an address.
+    fn variable_at(&self, at: u64) -> Option<AllocationInfo> {
+        self.shared_variable(at).filter(|found| (found.base..found.base + found.bytes).contains(&at))
+    }
+}
+
+/// The space that an address leads to, and the address there.
+fn within(w: &Warp, lane: usize, space: Space, at: u64) -> Option<(Resolved, u64)> {
+    match space {
+        Space::Global | Space::Const => Some((Resolved::Global, at)),
+        Space::Shared | Space::Cluster => Some((Resolved::Shared, at)),
+        Space::Local => Some((Resolved::Local, at)),
+        Space::Param => None,
+        Space::Generic => match resolve(at) {
+            (Resolved::Local, at) => Some((Resolved::Local, own(w, lane, at)?)),
+            found => Some(found),
+        },
+    }
+}
+
+/// What is wrong with a local address that has left its variable.
+fn outside(object: Object, at: u64) -> String {
+    let offset = object.offset.wrapping_add(at.wrapping_sub(object.start)) as i64;
+    let size = object.end.checked_sub(object.start).filter(|_| object.end < u64::MAX);
+    let size = size.map_or(String::new(), |size| format!(" of {size} bytes"));
+    format!(
+        "an address that was derived from the local variable{size} at offset {} leads to offset {offset}, \
+         where another one is",
+        object.offset
+    )
+}
+
+/// The mark of a copy: that of a source with its value, or of the only source if it was moved to another space.
+fn copied(regs: &Regs, p: &Pending, d: Register, lane: usize, moved: bool) -> u32 {
+    let value = bits(regs, d, lane);
+    let found =
+        p.sources.iter().filter(|(values, _)| moved || values[lane] == value).map(|(_, marks)| marks[lane]);
+    found.max().unwrap_or(0)
+}
+
+/// The mark of a sum of what is marked so: the only one, if there is one.
+fn sum(mut marks: impl Iterator<Item = u32>) -> u32 {
+    let mut marked = marks.by_ref().filter(|of| *of != 0);
+    match (marked.next(), marked.next()) {
+        (Some(of), None) => of,
+        (Some(_), Some(_)) => BETWEEN,
+        _ => 0,
+    }
+}
+
+fn difference(a: u32, b: u32) -> u32 {
+    match (a, b) {
+        (of, 0) => of,
+        _ => BETWEEN,
+    }
+}

@@ -1,0 +1,321 @@
+//! Numbers that arithmetic spoils: divisions by zero, NaN and infinity, conversions that saturate.
+//!
+//! Divisions of integers by zero and conversions of what no integer holds are found where they happen. A NaN that no operand
+//! is, and an infinity of finite operands, mark the register that they appear in; arithmetic and copies pass the mark on.
+//! They are found when a thread stores what is marked or hands it on, and then the place where they appeared is named:
+//! functions such as `powf` compute much that they throw away.
+
+use std::collections::BTreeMap;
+
+use super::block::Worker;
+use super::lanes;
+use super::regs::{Bank, Regs};
+use super::rules::{Register, Rule};
+use super::warp::Warp;
+use crate::fault::OtherPlace;
+use crate::parse::types::Type;
+use crate::{Class, Fault};
+
+/// What a worker remembers of spoilt numbers.
+#[derive(Debug, Default)]
+pub(super) struct Values {
+    /// Where they appeared, by instruction: the number of a mark.
+    numbers: BTreeMap<u32, u32>,
+    /// By number from 1.
+    origins: Vec<Fault>,
+    pending: Option<Pending>,
+}
+
+/// An instruction that is about to be executed: its lanes, what its sources hold, and their marks.
+#[derive(Clone, Debug)]
+struct Pending {
+    pc: u32,
+    mask: u32,
+    sources: Vec<[u64; 32]>,
+    marks: Vec<[u32; 32]>,
+}
+
+/// What a number is, the worst of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Sort {
+    Finite,
+    Infinite,
+    Nan,
+}
+
+/// Exponent and fraction of a float, all of whose exponent's bits are set in what is not finite.
+const fn sort_of(bits: u64, exponent: u64, fraction: u64) -> Sort {
+    match (bits & exponent == exponent, bits & fraction) {
+        (false, _) => Sort::Finite,
+        (true, 0) => Sort::Infinite,
+        (true, _) => Sort::Nan,
+    }
+}
+
+fn sort(ty: Type, bits: u64) -> Sort {
+    let half = |bits| sort_of(bits, 0x7c00, 0x3ff);
+    let brain = |bits| sort_of(bits, 0x7f80, 0x7f);
+    let single = |bits| sort_of(bits, 0x7f80_0000, 0x7f_ffff);
+    match ty {
+        Type::F16 => half(bits),
+        Type::F16x2 => half(bits).max(half(bits >> 16)),
+        Type::Bf16 => brain(bits),
+        Type::Bf16x2 => brain(bits).max(brain(bits >> 16)),
+        Type::F32 | Type::Tf32 => single(bits),
+        Type::F32x2 => single(bits).max(single(bits >> 32)),
+        Type::F64 => sort_of(bits, 0x7ff0 << 48, (1 << 52) - 1),
+        _ => Sort::Finite,
+    }
+}
+
+/// Whether a part of a register may be a float that is not finite.
+fn may_be_spoilt(bank: Bank, bits: u64) -> bool {
+    let word = |bits| [Type::F32, Type::F16x2].iter().any(|ty| sort(*ty, bits) != Sort::Finite);
+    match bank {
+        Bank::W64 => sort(Type::F64, bits) != Sort::Finite || word(bits) || word(bits >> 32),
+        _ => word(bits),
+    }
+}
+
+/// A number as a finding shows it.
+fn show(ty: Type, bits: u64) -> String {
+    let pair = |ty: Type, width: u32| {
+        let (low, high) = (bits & (1 << width) - 1, bits >> width & (1 << width) - 1);
+        format!("({}, {})", show(ty, low), show(ty, high))
+    };
+    match ty {
+        Type::F16 => format!("{:?}", half::f16::from_bits(bits as u16)),
+        Type::Bf16 => format!("{:?}", half::bf16::from_bits(bits as u16)),
+        Type::F32 | Type::Tf32 => format!("{:?}", f32::from_bits(bits as u32)),
+        Type::F64 => format!("{:?}", f64::from_bits(bits)),
+        Type::F16x2 => pair(Type::F16, 16),
+        Type::Bf16x2 => pair(Type::Bf16, 16),
+        Type::F32x2 => pair(Type::F32, 32),
+        Type::S64 => (bits as i64).to_string(),
+        Type::S32 => (bits as i32).to_string(),
+        Type::S16 => (bits as i16).to_string(),
+        _ => (bits & u64::MAX >> (64 - ty.bits().clamp(1, 64))).to_string(),
+    }
+}
+
+/// A float as a double, which holds it exactly.
+fn double(ty: Type, bits: u64) -> f64 {
+    match ty {
+        Type::F16 => half::f16::from_bits(bits as u16).into(),
+        Type::Bf16 => half::bf16::from_bits(bits as u16).into(),
+        Type::F64 => f64::from_bits(bits),
+        _ => f32::from_bits(bits as u32).into(),
+    }
+}
+
+/// Whether an integer type has no value near a float: conversion then gives the nearest that it has, or 0 for NaN.
+fn saturates(value: f64, to: Type) -> bool {
+    let least = if matches!(to, Type::S8 | Type::S16 | Type::S32 | Type::S64) {
+        -2f64.powi(to.bits() as i32 - 1)
+    } else {
+        0.0
+    };
+    let most = if least < 0.0 { -least } else { 2f64.powi(to.bits() as i32) };
+    !(value > least - 1.0 && value < most)
+}
+
+fn key((bank, slot): Register) -> u64 {
+    u64::from(slot) << 1 | u64::from(bank == Bank::W64)
+}
+
+/// The bits of a register in a lane.
+fn bits(regs: &Regs, (bank, slot): Register, lane: usize) -> u64 {
+    match bank {
+        Bank::W64 => regs.w64.lanes[slot as usize][lane],
+        _ => regs.w32.lanes[slot as usize][lane].into(),
+    }
+}
+
+fn is_written(regs: &Regs, (bank, slot): Register, mask: u32) -> bool {
+    let defined = if bank == Bank::W64 { &regs.w64.defined } else { &regs.w32.defined };
+    defined[slot as usize] & mask == mask
+}
+
+/// The mark of a register in a lane.
+fn mark(regs: &Regs, register: Register, lane: usize) -> u32 {
+    regs.spoilt.of(key(register), lane, bits(regs, register, lane))
+}
+
+fn set(regs: &mut Regs, register: Register, lane: usize, of: u32) {
+    let bits = bits(regs, register, lane);
+    regs.spoilt.set(key(register), lane, bits, of);
+}
+
+impl Worker<'_, '_> {
+    fn values(&mut self) -> Option<&mut Values> {
+        self.observer.as_mut()?.values.as_mut()
+    }
+
+    /// Looks at the numbers of an instruction that is about to be executed.
+    pub(super) fn before_values(&mut self, w: &Warp, mask: u32) {
+        if self.values().is_none() || mask == 0 {
+            return;
+        }
+        let grid = self.grid;
+        let pending = match &grid.rules[w.now.pc as usize] {
+            Rule::Divides { a, b } => {
+                self.divides(w, mask, *a, *b);
+                None
+            }
+            Rule::Rounds { a, to } => {
+                self.rounds(w, mask, *a, *to);
+                None
+            }
+            Rule::Uses(registers) => {
+                registers.iter().for_each(|register| self.uses(w, mask, *register));
+                None
+            }
+            Rule::Computes { sources, .. } => pending(w, mask, sources.iter().map(|(register, _)| *register)),
+            Rule::Passes { from, .. } => pending(w, mask, from.iter().copied()),
+            Rule::Exchanges { from, .. } => pending(w, mask, [*from].into_iter()),
+            Rule::Fills(_) => pending(w, mask, [].into_iter()),
+            Rule::Nothing => None,
+        };
+        self.values().into_iter().for_each(|values| values.pending = pending.clone());
+    }
+
+    /// Looks at what the instruction has given.
+    pub(super) fn after_values(&mut self, w: &mut Warp) {
+        let Some(p) = self.values().and_then(|values| values.pending.take()) else { return };
+        let grid = self.grid;
+        match &grid.rules[p.pc as usize] {
+            Rule::Computes { d, sources } => lanes(p.mask).for_each(|lane| {
+                let sort = sort(d.1, bits(&w.regs, d.0, lane));
+                let of = if sort == Sort::Finite { 0 } else { self.spoilt(w, &p, lane, sort, sources) };
+                set(&mut w.regs, d.0, lane, of);
+            }),
+            Rule::Passes { to, exactly, .. } => {
+                to.iter().for_each(|to| pass(w, &p, *to, *exactly));
+            }
+            Rule::Exchanges { to, .. } => exchange(w, &p, *to),
+            Rule::Fills(to) => {
+                to.iter().for_each(|to| lanes(p.mask).for_each(|lane| set(&mut w.regs, *to, lane, 0)));
+            }
+            _ => {}
+        }
+    }
+
+    /// The mark of a result that is not finite.
+    fn spoilt(
+        &mut self,
+        w: &Warp,
+        p: &Pending,
+        lane: usize,
+        result: Sort,
+        sources: &[(Register, Type)],
+    ) -> u32 {
+        if let Some(of) = p.marks.iter().map(|marks| marks[lane]).find(|of| *of != 0) {
+            return of;
+        }
+        let worst = sources.iter().zip(&p.sources).map(|((_, ty), values)| sort(*ty, values[lane])).max();
+        let appears =
+            worst.is_none_or(|worst| worst < result && (result == Sort::Nan || worst == Sort::Finite));
+        if !appears {
+            return 0;
+        }
+        let operands = sources.iter().zip(&p.sources).map(|((_, ty), values)| show(*ty, values[lane]));
+        let operands = operands.collect::<Vec<_>>().join(", ");
+        self.first_seen(w, p.pc, lane, || match result {
+            Sort::Nan => format!("NaN appears here, of {operands}"),
+            _ => format!("an infinity appears here, of {operands}"),
+        })
+    }
+
+    /// The number of the place where a number was spoilt first.
+    fn first_seen(&mut self, w: &Warp, pc: u32, lane: usize, what: impl FnOnce() -> String) -> u32 {
+        if let Some(of) = self.values().and_then(|values| values.numbers.get(&pc)) {
+            return *of;
+        }
+        let mut fault = self.fault(w, 1 << lane, Class::NotFinite, what());
+        fault.instead = "check the operands before, or the result before it is used";
+        let Some(values) = self.values() else { return 0 };
+        values.origins.push(*fault);
+        let of = values.origins.len() as u32;
+        values.numbers.insert(pc, of);
+        of
+    }
+
+    /// A register is stored, or handed on.
+    fn uses(&mut self, w: &Warp, mask: u32, register: Register) {
+        if w.regs.spoilt.is_empty() {
+            return;
+        }
+        let Some((lane, of)) =
+            lanes(mask).map(|lane| (lane, mark(&w.regs, register, lane))).find(|(_, of)| *of != 0)
+        else {
+            return;
+        };
+        let who = format!("{} lane {lane}", self.warp_name(w.index));
+        let other = OtherPlace { place: self.place(w.now.pc), did: "handed it on", who };
+        let origin = self.values().and_then(|values| values.origins.get(of as usize - 1).cloned());
+        origin.into_iter().for_each(|fault| self.grid.beside(Fault { other: Some(other.clone()), ..fault }));
+    }
+
+    fn divides(&mut self, w: &Warp, mask: u32, (a, ty): (Register, Type), b: Register) {
+        if !is_written(&w.regs, a, mask) || !is_written(&w.regs, b, mask) {
+            return;
+        }
+        let zero = |lane: &usize| show(ty, bits(&w.regs, b, *lane)) == "0";
+        let Some(lane) = lanes(mask).find(zero) else { return };
+        let what = format!("{} is divided by 0", show(ty, bits(&w.regs, a, lane)));
+        let mut fault = self.fault(w, 1 << lane, Class::DivisionByZero, what);
+        fault.instead = "check the divisor before: what a division by zero gives is left open";
+        self.grid.beside(*fault);
+    }
+
+    fn rounds(&mut self, w: &Warp, mask: u32, (a, ty): (Register, Type), to: Type) {
+        if !is_written(&w.regs, a, mask) {
+            return;
+        }
+        self.uses(w, mask, a);
+        let marked = |lane: usize| mark(&w.regs, a, lane) != 0;
+        let saturates = |lane: &usize| !marked(*lane) && saturates(double(ty, bits(&w.regs, a, *lane)), to);
+        let Some(lane) = lanes(mask).find(saturates) else { return };
+        let what =
+            format!("{} is converted to a {to}, which does not hold it", show(ty, bits(&w.regs, a, lane)));
+        let mut fault = self.fault(w, 1 << lane, Class::Saturated, what);
+        fault.instead =
+            "check the number before: the conversion gives the nearest integer that there is, and 0 for NaN";
+        self.grid.beside(*fault);
+    }
+}
+
+/// What is to be looked at after an instruction, if its sources are written.
+fn pending(w: &Warp, mask: u32, sources: impl Iterator<Item = Register> + Clone) -> Option<Pending> {
+    let all = |register: Register| std::array::from_fn(|lane| bits(&w.regs, register, lane));
+    let marks = |register: Register| std::array::from_fn(|lane| mark(&w.regs, register, lane));
+    let marked = sources.clone().filter(|_| !w.regs.spoilt.is_empty());
+    Some(Pending {
+        pc: w.now.pc,
+        mask,
+        marks: marked.map(marks).collect(),
+        sources: sources.map(all).collect(),
+    })
+}
+
+/// A register is what one of the sources was, or has a part of it.
+fn pass(w: &mut Warp, p: &Pending, to: Register, exactly: bool) {
+    for lane in lanes(p.mask) {
+        let value = bits(&w.regs, to, lane);
+        let same = |values: &[u64; 32]| !exactly || values[lane] == value;
+        let found =
+            p.sources.iter().zip(&p.marks).filter(|(values, _)| same(values)).map(|(_, marks)| marks[lane]);
+        let of = found.max().filter(|_| may_be_spoilt(to.0, value)).unwrap_or(0);
+        set(&mut w.regs, to, lane, of);
+    }
+}
+
+/// A register is what a lane had.
+fn exchange(w: &mut Warp, p: &Pending, to: Register) {
+    let [(from, marks)] = &p.sources.iter().zip(&p.marks).collect::<Vec<_>>()[..] else { return };
+    for lane in lanes(p.mask) {
+        let value = bits(&w.regs, to, lane);
+        let of = (0..32).find(|i| marks[*i] != 0 && from[*i] == value).map_or(0, |i| marks[i]);
+        set(&mut w.regs, to, lane, of);
+    }
+}
