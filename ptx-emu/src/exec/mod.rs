@@ -29,6 +29,7 @@ mod strands;
 mod sync;
 mod system;
 mod tensor;
+mod together;
 mod tolerated;
 mod trace;
 mod turns;
