@@ -34,9 +34,11 @@ mod tolerated;
 mod trace;
 mod turns;
 mod video;
+mod view;
 mod warp;
 mod wgmma;
 mod wmma;
+mod words;
 
 pub(crate) use grid::run;
 

@@ -6,6 +6,8 @@
 //!
 //! Strong reads are not remembered: a plain write after one is found by a schedule that runs the writer first.
 
+use std::ops::Range;
+
 use rustc_hash::FxHashMap;
 
 use super::block_order::Stamp;
@@ -85,10 +87,15 @@ impl Sets {
     }
 
     /// Adds a stamp. It replaces an earlier one of the same warp if only stamps of the same block lie above it.
+    #[inline]
     fn insert(&mut self, set: Id, stamp: Id) -> Id {
         if self.last.0 == set && self.last.1 == stamp {
             return self.last.2;
         }
+        self.insert_anew(set, stamp)
+    }
+
+    fn insert_anew(&mut self, set: Id, stamp: Id) -> Id {
         if set != 0 && self.sets[set as usize - 1].1 == stamp {
             return set;
         }
@@ -158,6 +165,45 @@ impl Owners {
     }
 }
 
+impl Owners {
+    /// As [`Owners::touch`] for words side by side; false, and nothing noted, if some access is not ordered before.
+    pub(crate) fn touch_together(
+        &mut self,
+        start: u64,
+        bytes: u64,
+        (me, operation): (Stamp, MemoryOperation),
+        mut ordered: impl FnMut(Stamp) -> bool,
+    ) -> bool {
+        let parts = || (start / PAGE..=(start + bytes - 1) / PAGE).map(move |page| part(page, start, bytes));
+        let stamp = self.sets.stamp(me);
+        let sets = &mut self.sets;
+        for (number, first, end) in parts() {
+            let page = self.pages.entry(number).or_default();
+            page.refine(2);
+            if !page.is_quiet(
+                sets,
+                first >> page.shift..end.div_ceil(1 << page.shift),
+                me,
+                operation,
+                &mut ordered,
+            ) {
+                return false;
+            }
+        }
+        for (number, first, end) in parts() {
+            let page = self.pages.entry(number).or_default();
+            page.note(sets, first >> page.shift..end.div_ceil(1 << page.shift), stamp, operation);
+        }
+        true
+    }
+}
+
+/// The bytes of a run in a page: where they begin and end.
+fn part(page: u64, start: u64, bytes: u64) -> (u64, usize, usize) {
+    let within = |address: u64| address.saturating_sub(page * PAGE).min(PAGE) as usize;
+    (page, within(start), within(start + bytes))
+}
+
 fn at(list: &[Id], i: usize) -> Id {
     list.get(i).copied().unwrap_or(0)
 }
@@ -209,6 +255,24 @@ impl Page {
         reads.then_some(OwnersRace { wrote: false, reset: false })
     }
 
+    /// Whether an access to some elements races with none of another block.
+    fn is_quiet(
+        &self,
+        sets: &mut Sets,
+        elements: Range<usize>,
+        me: Stamp,
+        operation: MemoryOperation,
+        ordered: &mut impl FnMut(Stamp) -> bool,
+    ) -> bool {
+        // Neighbours mostly have the same owners.
+        let mut last = None;
+        elements.into_iter().all(|i| {
+            let owners = (at(&self.writers, i), at(&self.strong, i), at(&self.readers, i));
+            let same = last.replace(owners) == Some(owners);
+            same || self.races(sets, i, me, operation, ordered).is_none()
+        })
+    }
+
     fn touch(
         &mut self,
         sets: &mut Sets,
@@ -218,23 +282,33 @@ impl Page {
         ordered: &mut impl FnMut(Stamp) -> bool,
     ) -> Option<OwnersRace> {
         let race = self.races(sets, i, me, operation, ordered);
+        self.note(sets, i..i + 1, stamp, operation);
+        race
+    }
+
+    /// Notes an access to some elements.
+    fn note(&mut self, sets: &mut Sets, elements: Range<usize>, stamp: Id, operation: MemoryOperation) {
         match operation {
             MemoryOperation::Read | MemoryOperation::ReadOnly => {
-                self.readers[i] = sets.insert(self.readers[i], stamp)
+                self.readers[elements].iter_mut().for_each(|set| *set = sets.insert(*set, stamp));
             }
             MemoryOperation::Atomic | MemoryOperation::StrongWrite | MemoryOperation::Release => {
-                let set = sets.insert(at(&self.strong, i), stamp);
-                self.put(|page| &mut page.strong, i, set);
+                for i in elements {
+                    let set = sets.insert(at(&self.strong, i), stamp);
+                    self.put(|page| &mut page.strong, i, set);
+                }
             }
             MemoryOperation::Write => {
-                self.put(|page| &mut page.writers, i, stamp);
-                self.readers[i] = 0;
+                if self.writers.is_empty() {
+                    self.writers.resize((PAGE >> self.shift) as usize, 0);
+                }
+                self.writers[elements.clone()].fill(stamp);
+                self.readers[elements.clone()].fill(0);
                 if !self.strong.is_empty() {
-                    self.strong[i] = 0;
+                    self.strong[elements].fill(0);
                 }
             }
             MemoryOperation::StrongRead | MemoryOperation::Acquire => {}
         }
-        race
     }
 }

@@ -6,10 +6,10 @@
 //! come one after another.
 
 use super::block::Worker;
-use super::clocks::Clocks;
 use super::lanes;
 use super::memory::{Addresses, are_distinct};
-use super::shared::{Access, LastAccess, Shared, remember};
+use super::shared::{Access, Shared};
+use super::view::View;
 use super::warp::Warp;
 use crate::code::{RegisterOperand, Transfer};
 use crate::decode::SHARED_BASE;
@@ -51,81 +51,6 @@ impl Groups {
     }
 }
 
-/// What a warp knows of the others when it accesses memory.
-struct View<'a> {
-    clocks: &'a Clocks,
-    /// Counts up to this are ordered before, whichever warp they are of.
-    floor: u32,
-    /// What the access leaves behind, as one of the warp's first thread.
-    new: LastAccess,
-}
-
-impl<'a> View<'a> {
-    fn of(clocks: &'a Clocks, new: LastAccess) -> View<'a> {
-        let seen = &clocks.seen(usize::from(new.thread) / 32)[..clocks.warps()];
-        View { clocks, floor: seen.iter().copied().fold(u32::MAX, u32::min), new }
-    }
-
-    fn at(&self, lane: u32) -> LastAccess {
-        LastAccess { thread: self.new.thread + lane as u16, ..self.new }
-    }
-
-    fn is_warps(&self, t: &LastAccess) -> bool {
-        usize::from(t.thread) / 32 < self.clocks.warps()
-    }
-
-    /// Whether an earlier access is ordered before what any of these lanes does, as [`Clocks::ordered`] says for warps.
-    #[inline(always)]
-    fn is_over(&self, t: &LastAccess) -> bool {
-        t.clock <= self.floor && self.is_warps(t) || t.clock <= self.seen(t)
-    }
-
-    fn seen(&self, t: &LastAccess) -> u32 {
-        let warp = usize::from(self.new.thread) / 32;
-        self.clocks.seen(warp)[usize::from(t.thread) / 32].max(self.clocks.past())
-    }
-
-    /// Whether nothing is wrong if these lanes come after an access to the same bytes.
-    #[inline(always)]
-    fn is_quiet(&self, t: &LastAccess, lanes: u32) -> bool {
-        self.is_over(t)
-            || self.new.strong && t.strong
-            || lanes.is_power_of_two() && t.thread == self.new.thread + lanes.trailing_zeros() as u16
-    }
-
-    /// Remembers that these lanes have read a word, the lowest first.
-    #[inline(always)]
-    fn remember(&self, reads: &mut [LastAccess; 2], lanes: u32) {
-        let [a, b] = *reads;
-        let lane_of = |t: &LastAccess| match t.thread / 32 == self.new.thread / 32 {
-            true => lanes & 1 << (t.thread % 32),
-            false => 0,
-        };
-        let (first, last) = (lanes.trailing_zeros(), 31 - lanes.leading_zeros());
-        let now = |t: &LastAccess| t.clock == self.new.clock;
-        match lane_of(&a) {
-            lane if lane != 0 && now(&a) => {
-                reads[0] = self.at(u32::from(a.thread % 32));
-                let rest = lanes & !lane;
-                if rest != 0 {
-                    reads[1] = self.at(31 - rest.leading_zeros());
-                }
-            }
-            _ if self.is_over(&a) && !(lane_of(&b) == 1 << first && now(&b)) => {
-                reads[0] = self.at(first);
-                if last != first {
-                    reads[1] = self.at(last);
-                }
-            }
-            0 if !self.is_over(&a) => reads[1] = self.at(last),
-            _ => {
-                let seen = self.clocks.seen(usize::from(self.new.thread) / 32);
-                super::lanes(lanes).for_each(|lane| remember(reads, self.at(lane as u32), seen));
-            }
-        }
-    }
-}
-
 impl Shared {
     /// Checks that lanes may read the words of their groups, and remembers that they did; false, and nothing remembered, if
     /// something may be wrong.
@@ -134,7 +59,9 @@ impl Shared {
         let may = |(first, lanes): (usize, u32)| {
             let cells = self.cells[first..first + count].iter();
             let known = self.valid[first..first + count].iter().zip(&self.init[first..first + count]);
-            known.zip(cells).all(|((valid, init), cell)| valid & init == 15 && view.is_quiet(&cell.write, lanes))
+            known
+                .zip(cells)
+                .all(|((valid, init), cell)| valid & init == 15 && view.is_quiet(&cell.write, lanes))
         };
         if access.strong && self.history.is_some() || !groups.iter().all(may) {
             return false;
@@ -168,7 +95,8 @@ impl Shared {
                 && reads
                 && self.history.as_ref().is_none_or(|h| h.is_quiet(word, access, |t| view.is_quiet(t, lane)))
         };
-        let words = || groups.iter().flat_map(|(first, lane)| (first..first + count).map(move |word| (word, lane)));
+        let words =
+            || groups.iter().flat_map(|(first, lane)| (first..first + count).map(move |word| (word, lane)));
         if !self.async_readers.is_empty() || !words().all(may) {
             return false;
         }
@@ -219,7 +147,10 @@ impl Worker<'_, '_> {
             return false;
         }
         let mut first = [0u32; 32];
-        first.iter_mut().zip(addresses).for_each(|(first, a)| *first = (*a as u32).wrapping_sub(SHARED_BASE) / 4);
+        first
+            .iter_mut()
+            .zip(addresses)
+            .for_each(|(first, a)| *first = (*a as u32).wrapping_sub(SHARED_BASE) / 4);
         let words = &self.shared.words[..];
         for (i, to) in t.regs.iter().enumerate() {
             let Some(to) = to else { continue };
@@ -250,7 +181,8 @@ impl Worker<'_, '_> {
         }
         let Some((groups, count)) = self.word_groups(mask, t, addresses) else { return false };
         let access = Access { thread: w.index * 32, ..access };
-        let from = |r: &Option<RegisterOperand>| r.is_some_and(|r| w.regs.defined(r.bits, r.slot) & mask == mask);
+        let from =
+            |r: &Option<RegisterOperand>| r.is_some_and(|r| w.regs.defined(r.bits, r.slot) & mask == mask);
         if !t.regs.iter().all(from) || !self.shared.write_groups(&groups, count, access) {
             return false;
         }

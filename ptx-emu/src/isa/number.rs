@@ -109,6 +109,9 @@ pub(crate) fn fma32(a: f32, b: f32, c: f32) -> f32 {
     canon(sum_to_odd(f64::from(a) * f64::from(b), f64::from(c)) as f32)
 }
 
+/// The upper half of the smallest normal single's bits, as a double.
+const LEAST: i32 = ((f32::MIN_POSITIVE as f64).to_bits() >> 32) as i32;
+
 /// [`fma32`] for several lanes. The double-precision sum is rounded twice; that is wrong only when the first
 /// rounding ends halfway between two singles, or the result is subnormal, and then lanes go one by one.
 #[inline(always)]
@@ -117,9 +120,12 @@ pub(crate) fn fma32_many<const N: usize>(a: [f32; N], b: [f32; N], c: [f32; N]) 
         return std::array::from_fn(|i| fma32(a[i], b[i], c[i]));
     }
     let sums: [f64; N] = std::array::from_fn(|i| f64::from(a[i]) * f64::from(b[i]) + f64::from(c[i]));
-    let halfway = |s: f64| s.to_bits() & 0x1fff_ffff == 0x1000_0000;
-    let tiny = |s: f64| s.abs() < f64::from(f32::MIN_POSITIVE) && s != 0.0;
-    if sums.iter().fold(false, |doubt, s| doubt | halfway(*s) | tiny(*s)) {
+    // On halves of the bits, which is less work: a sum that is not 0 is at least 2^-298.
+    let low = sums.map(|s| s.to_bits() as i32);
+    let high = sums.map(|s| (s.to_bits() >> 32) as i32 & i32::MAX);
+    let halfway = low.iter().fold(0, |any, low| any | i32::from(low & 0x1fff_ffff == 0x1000_0000));
+    let tiny = high.iter().fold(0, |any, high| any | i32::from(*high > 0) & i32::from(*high < LEAST));
+    if halfway | tiny != 0 {
         return std::array::from_fn(|i| fma32(a[i], b[i], c[i]));
     }
     sums.map(|s| canon(s as f32))
