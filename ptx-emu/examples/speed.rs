@@ -70,6 +70,8 @@ fn best(
 
 /// Seconds that the processor has spent on this thread, where the system says so.
 fn spent() -> Option<f64> {
+    // The count is brought up to date when the thread gives way.
+    std::thread::yield_now();
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     Some(text.split(' ').next()?.parse::<f64>().ok()? / 1e9)
 }

@@ -14,6 +14,7 @@ use super::shared::Access;
 use super::step::extend;
 use super::trace::RacingAccess;
 use super::warp::Warp;
+use super::words::Spread;
 use crate::accesses::MemoryOperation;
 use crate::allocation::{Allocation, store_part};
 use crate::code::{Atomic, MemoryOrder, RegisterOperand, Scope, Transfer, Width};
@@ -357,22 +358,20 @@ impl<'g> Worker<'g, '_> {
         bytes: u32,
     ) -> bool {
         let writes = operation.writes();
-        let lanes_at = match pattern(addresses, bytes) {
-            AddressPattern::Consecutive => 32,
-            AddressPattern::Same if !writes => 1,
+        let (first, each) = (addresses[0] / 4, u64::from(bytes / 4));
+        let (spread, words) = match pattern(addresses, bytes) {
+            AddressPattern::Consecutive => {
+                (Spread::Beside { first, shift: each.max(1).trailing_zeros() }, 32 * each)
+            }
+            AddressPattern::Same if !writes => (Spread::Same(mask), each),
             _ => return false,
         };
-        let Some(recorder) = self.recorder.as_mut().filter(|_| bytes.is_multiple_of(4)) else { return false };
+        let whole = bytes.is_multiple_of(4) && each.is_power_of_two();
+        let Some(recorder) = self.recorder.as_mut().filter(|_| whole) else { return false };
         let seen = if scope == Scope::Device { operation } else { operation.within_block() };
         let (pc, strong) = (w.now.pc, operation.is_strong());
         let access = Access { pc, thread: w.index * 32, reads: true, writes, strong, ..Access::default() };
-        let (first, each) = (addresses[0] / 4, u64::from(bytes / 4));
-        let lane = |word: u64| match lanes_at {
-            1 => (31 - mask.leading_zeros(), mask),
-            _ => ((word - first) as u32 / (bytes / 4), 1 << ((word - first) as u32 / (bytes / 4))),
-        };
-        let run = first..first + lanes_at * each;
-        recorder.record_together(&self.shared, access, seen, a.base, run, lane)
+        recorder.record_together(&self.shared, access, seen, a.base, (first..first + words, spread))
     }
 
     fn record_lane(

@@ -16,38 +16,45 @@ use crate::decode::SHARED_BASE;
 
 /// Lanes that access the same words, and the first of these. A word's lanes come in rising order.
 pub(super) struct Groups {
-    list: [(usize, u32); 32],
+    words: [u32; 32],
+    lanes: [u32; 32],
     count: usize,
 }
 
 impl Groups {
-    /// The lanes of a mask by their addresses, of which all must be within `words` words for `count` words each.
-    fn of(addresses: &Addresses, mask: u32, words: usize, count: usize) -> Option<Groups> {
-        let index = |address: u64| address.wrapping_sub(SHARED_BASE.into()) / 4;
-        let highest = addresses.iter().fold(0, |high, a| high.max(index(*a)));
-        if highest.saturating_add(count as u64) > words as u64 {
-            return None;
+    /// The lanes of a mask by their words, of which lanes that take no part have the first lane's.
+    #[inline(always)]
+    fn of(words: &[u32; 32], mask: u32) -> Groups {
+        let mut groups = Groups { words: *words, lanes: [0; 32], count: 16 };
+        let (low, high) = words.split_at(16);
+        let mut falls = 0;
+        low.iter().zip(&low[1..]).for_each(|(a, b)| falls |= u32::from(a >= b));
+        if mask == u32::MAX && falls == 0 && low == high {
+            groups
+                .lanes
+                .iter_mut()
+                .enumerate()
+                .for_each(|(i, lanes)| *lanes = 0x10001u32.wrapping_shl(i as u32));
+            return groups;
         }
-        let mut groups = Groups { list: [(0, 0); 32], count: 0 };
-        let (low, high) = addresses.split_at(16);
-        if mask == u32::MAX && low == high && low.is_sorted_by(|a, b| a < b) {
-            low.iter().enumerate().for_each(|(i, a)| groups.list[i] = (index(*a) as usize, 0x10001 << i));
-            groups.count = 16;
-            return Some(groups);
+        let mut begins = 1;
+        (1..32).for_each(|i| begins |= u32::from(words[i] != words[i - 1]) << i);
+        groups.count = 0;
+        while begins != 0 {
+            let first = begins.trailing_zeros();
+            begins &= begins - 1;
+            let end = (u64::MAX << begins.trailing_zeros()) as u32;
+            let lanes = mask & u32::MAX << first & !end;
+            groups.words[groups.count] = words[first as usize];
+            groups.lanes[groups.count] = lanes;
+            groups.count += usize::from(lanes != 0);
         }
-        let mut last = u64::MAX;
-        for lane in lanes(mask) {
-            let address = addresses[lane];
-            groups.count += usize::from(address != last || groups.count == 0);
-            let group = &mut groups.list[groups.count - 1];
-            *group = (index(address) as usize, group.1 | 1 << lane);
-            last = address;
-        }
-        Some(groups)
+        groups
     }
 
     fn iter(&self) -> impl Iterator<Item = (usize, u32)> {
-        self.list[..self.count].iter().copied()
+        let all = self.words.iter().zip(&self.lanes).take(self.count);
+        all.map(|(word, lanes)| (*word as usize, *lanes))
     }
 }
 
@@ -121,14 +128,17 @@ fn are_whole(regs: &[Option<RegisterOperand>], bytes: u32) -> bool {
 }
 
 impl Worker<'_, '_> {
-    /// What lanes access together, if they access whole words of their own block.
-    fn word_groups(&self, mask: u32, t: &Transfer, addresses: &Addresses) -> Option<(Groups, usize)> {
+    /// How many words each lane accesses, and its first one, if lanes access whole words of their own block.
+    #[inline(always)]
+    fn words_of(&self, t: &Transfer, addresses: &Addresses) -> Option<(usize, [u32; 32])> {
         let count = (t.width.bytes / 4) as usize * t.regs.len();
-        let alone = self.blocks.len() == 1;
-        if !are_whole(&t.regs, t.width.bytes) || !alone {
+        if self.blocks.len() > 1 || !are_whole(&t.regs, t.width.bytes) {
             return None;
         }
-        Some((Groups::of(addresses, mask, self.shared.words.len(), count)?, count))
+        let end = (self.shared.words.len() as u64).checked_sub(count as u64)?;
+        let index = |address: u64| address.wrapping_sub(SHARED_BASE.into()) / 4;
+        let outside = addresses.iter().fold(false, |any, a| any | (index(*a) > end));
+        (!outside).then(|| (count, addresses.map(|a| index(a) as u32)))
     }
 
     /// Loads whole words from shared memory, at addresses that are aligned; false if nothing is done yet.
@@ -141,21 +151,21 @@ impl Worker<'_, '_> {
         addresses: &Addresses,
         access: Access,
     ) -> bool {
-        let Some((groups, count)) = self.word_groups(mask, t, addresses) else { return false };
+        let Some((count, first)) = self.words_of(t, addresses) else { return false };
+        let groups = Groups::of(&first, mask);
         let access = Access { thread: w.index * 32, ..access };
         if !self.shared.read_groups(&groups, count, access) {
             return false;
         }
-        let mut first = [0u32; 32];
-        first
-            .iter_mut()
-            .zip(addresses)
-            .for_each(|(first, a)| *first = (*a as u32).wrapping_sub(SHARED_BASE) / 4);
         let words = &self.shared.words[..];
         for (i, to) in t.regs.iter().enumerate() {
             let Some(to) = to else { continue };
             match t.width.bytes {
-                4 => w.regs.set(to.slot, mask, &first.map(|at| words[at as usize + i])),
+                4 => {
+                    let mut out = [0; 32];
+                    out.iter_mut().zip(&first).for_each(|(out, at)| *out = words[*at as usize + i]);
+                    w.regs.set(to.slot, mask, &out);
+                }
                 _ => {
                     let half = |at: usize| u64::from(words[at]);
                     let whole = |at: u32| half(at as usize + 2 * i) | half(at as usize + 2 * i + 1) << 32;
@@ -179,7 +189,8 @@ impl Worker<'_, '_> {
         if !are_distinct(addresses, mask, t.width.bytes * t.regs.len() as u32) {
             return false;
         }
-        let Some((groups, count)) = self.word_groups(mask, t, addresses) else { return false };
+        let Some((count, first)) = self.words_of(t, addresses) else { return false };
+        let groups = Groups::of(&first, mask);
         let access = Access { thread: w.index * 32, ..access };
         let from =
             |r: &Option<RegisterOperand>| r.is_some_and(|r| w.regs.defined(r.bits, r.slot) & mask == mask);

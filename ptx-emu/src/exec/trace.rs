@@ -15,7 +15,7 @@ use super::late::LateStores;
 use super::owners::{Owners, OwnersRace};
 use super::shared::{Access, LastAccess, Shared};
 use super::view::View;
-use super::words::Words;
+use super::words::{Spread, Words};
 use crate::accesses::{Accesses, ByteSet, MemoryOperation, Site, Trigger};
 use crate::allocation::Allocation;
 use crate::fault::SourcePlace;
@@ -153,25 +153,18 @@ impl Recorder {
         Some(RacingAccess { wrote, reset, pc: self.instruction_that(a.base, offset, wrote), thread: None })
     }
 
-    /// Records an access of all lanes of a warp to words side by side, or, for a load, to the same ones, if it races with
-    /// nothing; false if it may, and then nothing has been recorded. `run` are the words by their address divided by 4, and
-    /// `lane` says which lane accesses one last, and which lanes do.
+    /// Records an access of lanes to a run of words, by their address divided by 4, if it races with nothing; false if it
+    /// may, and then nothing has been recorded.
     pub(crate) fn record_together(
         &mut self,
         shared: &Shared,
         access: Access,
         operation: MemoryOperation,
         base: u64,
-        run: Range<u64>,
-        lane: impl Fn(u64) -> (u32, u32),
+        (run, spread): (Range<u64>, Spread),
     ) -> bool {
         let view = View::of(&shared.clocks, shared.stamp(access, 15));
-        let words = &mut self.running.words;
-        let quiet = |word: u64| {
-            let (last, lanes) = lane(word);
-            words.at(word).is_quiet(&view.at(last), access.writes, |t| view.is_quiet(t, lanes))
-        };
-        if !run.clone().all(quiet) {
+        if !self.running.words.are_quiet(run.clone(), &view, spread, access.writes) {
             return false;
         }
         let (clocks, warp) = (&shared.clocks, access.thread / 32);
@@ -182,7 +175,7 @@ impl Recorder {
         if !self.owners.touch_together(start, bytes, (me, operation), ordered) {
             return false;
         }
-        run.for_each(|word| self.running.words.keep(word, view.at(lane(word).0), access.writes));
+        self.running.words.keep_all(run, &view, spread, access.writes);
         let key = (access.pc, base, self.waited(clocks, warp));
         let site = self.sites.entry(key).or_insert_with(|| (operation, ByteSet::default()));
         site.1.insert_run(start - base, bytes);

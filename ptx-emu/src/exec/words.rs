@@ -3,16 +3,19 @@
 //! Words lie in pages, which exist where the block has accessed memory and are used again by later blocks. A word has
 //! room for one warp that reads it; the reads of others go to a list, so that only words that warps share have one.
 
+use std::ops::Range;
+
 use rustc_hash::FxHashMap;
 
 use super::shared::{LastAccess, same_store};
+use super::view::View;
 
 /// Words of a page.
 const PAGE: u64 = 64;
 
 /// The last accesses of a block to a word of global memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Word {
+struct Word {
     write: LastAccess,
     /// The last write that was no strong one.
     plain: LastAccess,
@@ -37,17 +40,75 @@ pub(super) struct Words {
     shared: Vec<Vec<LastAccess>>,
 }
 
-impl Word {
-    /// Whether no earlier access can race with a new one: those that could are quiet, as `quiet` says.
-    pub(super) fn is_quiet(
-        &self,
-        new: &LastAccess,
-        writes: bool,
-        quiet: impl Fn(&LastAccess) -> bool,
-    ) -> bool {
-        let reads = !writes || self.others == 0 && (self.read.is_of_warp(new) || quiet(&self.read));
-        reads && !new.strong && quiet(&self.write)
+/// How the lanes of a warp lie on words side by side.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Spread {
+    /// Each lane on `1 << shift` words, from a word on.
+    Beside { first: u64, shift: u32 },
+    /// All of these on the same ones.
+    Same(u32),
+}
+
+impl Spread {
+    /// The lane that accesses a word last, and all that do.
+    #[inline(always)]
+    fn at(self, word: u64) -> (u32, u32) {
+        match self {
+            Spread::Beside { first, shift } => {
+                let lane = (word - first) as u32 >> shift & 31;
+                (lane, 1 << lane)
+            }
+            Spread::Same(lanes) => (31 - lanes.leading_zeros(), lanes),
+        }
     }
+}
+
+impl Word {
+    /// Whether nothing that happened to it can race with what lanes do.
+    #[inline(always)]
+    fn is_quiet(&self, view: &View<'_>, lanes: u32, writes: bool) -> bool {
+        let reads = !writes
+            || self.others == 0 && (self.read.is_of_warp(&view.new) || view.is_quiet(&self.read, lanes));
+        reads && view.is_quiet(&self.write, lanes)
+    }
+
+    /// Remembers an access.
+    #[inline(always)]
+    fn keep(&mut self, new: LastAccess, writes: bool, shared: &mut Vec<Vec<LastAccess>>) {
+        if writes {
+            self.write = new.after(&self.write);
+            if !new.strong {
+                self.plain = new.after(&self.plain);
+            }
+        } else if self.read.clock == 0 {
+            self.read = new;
+        } else if self.read.is_of_warp(&new) {
+            self.read = new.with(&self.read);
+        } else {
+            self.keep_beside(new, shared);
+        }
+    }
+
+    /// Remembers a read of a warp that is not the first.
+    #[inline(never)]
+    fn keep_beside(&mut self, new: LastAccess, shared: &mut Vec<Vec<LastAccess>>) {
+        if self.others == 0 {
+            shared.push(Vec::new());
+            self.others = shared.len() as u32;
+        }
+        let list = &mut shared[self.others as usize - 1];
+        match list.iter_mut().find(|read| read.is_of_warp(&new)) {
+            Some(last) => *last = new.with(last),
+            None => list.push(new),
+        }
+    }
+}
+
+/// The parts of a run of words in pages.
+fn parts(run: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
+    let within = move |page: u64, word: u64| word.saturating_sub(page * PAGE).min(PAGE) as usize;
+    let (start, end) = (run.start, run.end);
+    (start / PAGE..=(end - 1) / PAGE).map(move |page| (page, within(page, start)..within(page, end)))
 }
 
 impl Words {
@@ -79,8 +140,7 @@ impl Words {
     }
 
     /// The word at an address divided by 4.
-    #[inline]
-    pub(super) fn at(&mut self, word: u64) -> &mut Word {
+    fn at(&mut self, word: u64) -> &mut Word {
         let number = self.number(word / PAGE);
         &mut self.pages[number as usize][(word % PAGE) as usize]
     }
@@ -107,36 +167,35 @@ impl Words {
     }
 
     /// Remembers an access to a word.
-    #[inline]
     pub(super) fn keep(&mut self, word: u64, new: LastAccess, writes: bool) {
-        let known = self.at(word);
-        if writes {
-            known.write = new.after(&known.write);
-            if !new.strong {
-                known.plain = new.after(&known.plain);
-            }
-        } else if known.read.clock == 0 {
-            known.read = new;
-        } else if known.read.is_of_warp(&new) {
-            known.read = new.with(&known.read);
-        } else {
-            self.keep_beside(word, new);
-        }
+        let number = self.number(word / PAGE) as usize;
+        self.pages[number][(word % PAGE) as usize].keep(new, writes, &mut self.shared);
     }
 
-    /// Remembers a read of a warp that is not the first.
-    fn keep_beside(&mut self, word: u64, new: LastAccess) {
-        let next = self.shared.len() as u32 + 1;
-        let known = self.at(word);
-        let number = if known.others == 0 { next } else { known.others };
-        known.others = number;
-        if number == next {
-            self.shared.push(Vec::new());
-        }
-        let list = &mut self.shared[number as usize - 1];
-        match list.iter_mut().find(|read| read.is_of_warp(&new)) {
-            Some(last) => *last = new.with(last),
-            None => list.push(new),
+    /// Whether nothing that happened to a run of words can race with what lanes do.
+    pub(super) fn are_quiet(
+        &mut self,
+        run: Range<u64>,
+        view: &View<'_>,
+        spread: Spread,
+        writes: bool,
+    ) -> bool {
+        !view.new.strong
+            && parts(run).all(|(page, range)| {
+                let (number, first) = (self.number(page), page * PAGE + range.start as u64);
+                let words = &self.pages[number as usize][range];
+                words.iter().zip(first..).all(|(word, at)| word.is_quiet(view, spread.at(at).1, writes))
+            })
+    }
+
+    /// Remembers an access to a run of words.
+    pub(super) fn keep_all(&mut self, run: Range<u64>, view: &View<'_>, spread: Spread, writes: bool) {
+        for (page, range) in parts(run) {
+            let (number, first) = (self.number(page), page * PAGE + range.start as u64);
+            let words = &mut self.pages[number as usize][range];
+            for (word, at) in words.iter_mut().zip(first..) {
+                word.keep(view.at(spread.at(at).0), writes, &mut self.shared);
+            }
         }
     }
 }

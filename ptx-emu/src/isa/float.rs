@@ -3,7 +3,7 @@
 use super::number::Round::{self, Down, Up, Zero};
 use super::number::*;
 use super::{Row, rows};
-use crate::exec::regs::{Regs, Slots, Undefined, map3_chunks};
+use crate::exec::regs::{Regs, Slots, Undefined};
 use crate::parse::types::Type;
 
 /// Sine and cosine: the argument is reduced in double precision.
@@ -30,13 +30,23 @@ pub(crate) const FUSED: &[Row] = &[
 ];
 
 fn fma_lanes(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
-    map3_chunks(regs, mask, s, |a: [f32; 8], b: [f32; 8], c: [f32; 8]| fma32_many(a, b, c))
+    fused(regs, mask, s, |x| x)
 }
 
 fn fma_lanes_ftz(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
-    map3_chunks(regs, mask, s, |a: [f32; 8], b: [f32; 8], c: [f32; 8]| {
-        fma32_many(a.map(ftz), b.map(ftz), c.map(ftz)).map(ftz)
-    })
+    fused(regs, mask, s, ftz)
+}
+
+/// `fma` of all lanes, with operands and result flushed by `flush`.
+#[inline(always)]
+fn fused(regs: &mut Regs, mask: u32, s: &Slots, flush: impl Fn(f32) -> f32) -> Result<(), Undefined> {
+    let take = |slot| {
+        let values = regs.get::<u32>(slot, mask)?;
+        Ok(values.map(|bits| flush(f32::from_bits(bits))))
+    };
+    let sums = fma32_many(&take(s.a)?, &take(s.b)?, &take(s.c)?);
+    regs.set(s.d, mask, &sums.map(|sum| flush(sum).to_bits()));
+    Ok(())
 }
 
 pub(crate) const ROWS: &[Row] = rows! {

@@ -115,20 +115,29 @@ const LEAST: i32 = ((f32::MIN_POSITIVE as f64).to_bits() >> 32) as i32;
 /// [`fma32`] for several lanes. The double-precision sum is rounded twice; that is wrong only when the first
 /// rounding ends halfway between two singles, or the result is subnormal, and then lanes go one by one.
 #[inline(always)]
-pub(crate) fn fma32_many<const N: usize>(a: [f32; N], b: [f32; N], c: [f32; N]) -> [f32; N] {
+pub(crate) fn fma32_many<const N: usize>(a: &[f32; N], b: &[f32; N], c: &[f32; N]) -> [f32; N] {
     if cfg!(target_feature = "fma") {
         return std::array::from_fn(|i| fma32(a[i], b[i], c[i]));
     }
-    let sums: [f64; N] = std::array::from_fn(|i| f64::from(a[i]) * f64::from(b[i]) + f64::from(c[i]));
-    // On halves of the bits, which is less work: a sum that is not 0 is at least 2^-298.
-    let low = sums.map(|s| s.to_bits() as i32);
-    let high = sums.map(|s| (s.to_bits() >> 32) as i32 & i32::MAX);
-    let halfway = low.iter().fold(0, |any, low| any | i32::from(low & 0x1fff_ffff == 0x1000_0000));
-    let tiny = high.iter().fold(0, |any, high| any | i32::from(*high > 0) & i32::from(*high < LEAST));
-    if halfway | tiny != 0 {
-        return std::array::from_fn(|i| fma32(a[i], b[i], c[i]));
+    let (mut sums, mut out, mut doubt) = ([0f64; N], [0f32; N], 0);
+    for i in 0..N {
+        sums[i] = f64::from(a[i]) * f64::from(b[i]) + f64::from(c[i]);
     }
-    sums.map(|s| canon(s as f32))
+    for i in 0..N {
+        // On halves of the bits, which is less work: a sum that is not 0 is at least 2^-298.
+        let bits = sums[i].to_bits();
+        let high = (bits >> 32) as i32 & i32::MAX;
+        let tiny = i32::from(high > 0) & i32::from(high < LEAST);
+        doubt |= i32::from(bits as i32 & 0x1fff_ffff == 0x1000_0000) | tiny;
+        out[i] = canon(sums[i] as f32);
+    }
+    if doubt != 0 { fma32_one_by_one(a, b, c) } else { out }
+}
+
+#[cold]
+#[inline(never)]
+fn fma32_one_by_one<const N: usize>(a: &[f32; N], b: &[f32; N], c: &[f32; N]) -> [f32; N] {
+    std::array::from_fn(|i| fma32(a[i], b[i], c[i]))
 }
 
 /// `a + b` in double precision, rounded to odd: when inexact, the neighbour with an odd last bit.
