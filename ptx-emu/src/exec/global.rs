@@ -14,7 +14,6 @@ use super::shared::Access;
 use super::step::extend;
 use super::trace::RacingAccess;
 use super::warp::Warp;
-use super::words::Spread;
 use crate::accesses::MemoryOperation;
 use crate::allocation::{Allocation, store_part};
 use crate::code::{Atomic, MemoryOrder, RegisterOperand, Scope, Transfer, Width};
@@ -345,33 +344,6 @@ impl<'g> Worker<'g, '_> {
             }
         }
         Ok(())
-    }
-
-    /// Records an access of all lanes at once, if they access words side by side, or load the same, and race with nothing.
-    fn record_together(
-        &mut self,
-        w: &Warp,
-        mask: u32,
-        (operation, scope): (MemoryOperation, Scope),
-        a: &Allocation,
-        addresses: &Addresses,
-        bytes: u32,
-    ) -> bool {
-        let writes = operation.writes();
-        let (first, each) = (addresses[0] / 4, u64::from(bytes / 4));
-        let (spread, words) = match pattern(addresses, bytes) {
-            AddressPattern::Consecutive => {
-                (Spread::Beside { first, shift: each.max(1).trailing_zeros() }, 32 * each)
-            }
-            AddressPattern::Same if !writes => (Spread::Same(mask), each),
-            _ => return false,
-        };
-        let whole = bytes.is_multiple_of(4) && each.is_power_of_two();
-        let Some(recorder) = self.recorder.as_mut().filter(|_| whole) else { return false };
-        let seen = if scope == Scope::Device { operation } else { operation.within_block() };
-        let (pc, strong) = (w.now.pc, operation.is_strong());
-        let access = Access { pc, thread: w.index * 32, reads: true, writes, strong, ..Access::default() };
-        recorder.record_together(&self.shared, access, seen, a.base, (first..first + words, spread))
     }
 
     fn record_lane(

@@ -20,6 +20,7 @@ mod observer;
 mod owners;
 mod parameters;
 mod print;
+mod record;
 pub(crate) mod regs;
 mod rotation;
 mod shared;

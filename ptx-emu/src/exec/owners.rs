@@ -166,42 +166,35 @@ impl Owners {
 }
 
 impl Owners {
-    /// As [`Owners::touch`] for words side by side; false, and nothing noted, if some access is not ordered before.
-    pub(crate) fn touch_together(
+    /// Whether an access to words side by side is ordered after what other blocks did to them.
+    pub(crate) fn are_quiet(
         &mut self,
-        start: u64,
-        bytes: u64,
+        bytes: Range<u64>,
         (me, operation): (Stamp, MemoryOperation),
-        mut ordered: impl FnMut(Stamp) -> bool,
+        ordered: &mut impl FnMut(Stamp) -> bool,
     ) -> bool {
-        let parts = || (start / PAGE..=(start + bytes - 1) / PAGE).map(move |page| part(page, start, bytes));
-        let stamp = self.sets.stamp(me);
-        let sets = &mut self.sets;
-        for (number, first, end) in parts() {
+        parts(bytes).all(|(number, part)| {
             let page = self.pages.entry(number).or_default();
             page.refine(2);
-            if !page.is_quiet(
-                sets,
-                first >> page.shift..end.div_ceil(1 << page.shift),
-                me,
-                operation,
-                &mut ordered,
-            ) {
-                return false;
-            }
-        }
-        for (number, first, end) in parts() {
+            page.is_quiet(&mut self.sets, page.elements(part), me, operation, ordered)
+        })
+    }
+
+    /// Notes an access to words side by side, of which [`Owners::are_quiet`] was true.
+    pub(crate) fn note(&mut self, bytes: Range<u64>, (me, operation): (Stamp, MemoryOperation)) {
+        let stamp = self.sets.stamp(me);
+        for (number, part) in parts(bytes) {
             let page = self.pages.entry(number).or_default();
-            page.note(sets, first >> page.shift..end.div_ceil(1 << page.shift), stamp, operation);
+            page.note(&mut self.sets, page.elements(part), stamp, operation);
         }
-        true
     }
 }
 
-/// The bytes of a run in a page: where they begin and end.
-fn part(page: u64, start: u64, bytes: u64) -> (u64, usize, usize) {
-    let within = |address: u64| address.saturating_sub(page * PAGE).min(PAGE) as usize;
-    (page, within(start), within(start + bytes))
+/// The parts of a run of bytes in pages: the number of each, and bytes in it.
+fn parts(bytes: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
+    let within = |page: u64, address: u64| address.saturating_sub(page * PAGE).min(PAGE) as usize;
+    let (start, end) = (bytes.start, bytes.end);
+    (start / PAGE..=(end - 1) / PAGE).map(move |page| (page, within(page, start)..within(page, end)))
 }
 
 fn at(list: &[Id], i: usize) -> Id {
@@ -255,18 +248,23 @@ impl Page {
         reads.then_some(OwnersRace { wrote: false, reset: false })
     }
 
+    /// The elements that hold some bytes of the page.
+    fn elements(&self, bytes: Range<usize>) -> Range<usize> {
+        bytes.start >> self.shift..bytes.end.div_ceil(1 << self.shift)
+    }
+
     /// Whether an access to some elements races with none of another block.
     fn is_quiet(
         &self,
         sets: &mut Sets,
-        elements: Range<usize>,
+        mut elements: Range<usize>,
         me: Stamp,
         operation: MemoryOperation,
         ordered: &mut impl FnMut(Stamp) -> bool,
     ) -> bool {
         // Neighbours mostly have the same owners.
         let mut last = None;
-        elements.into_iter().all(|i| {
+        elements.all(|i| {
             let owners = (at(&self.writers, i), at(&self.strong, i), at(&self.readers, i));
             let same = last.replace(owners) == Some(owners);
             same || self.races(sets, i, me, operation, ordered).is_none()

@@ -21,25 +21,40 @@ pub(super) struct Groups {
     count: usize,
 }
 
+/// Each lane alone, and with the one 16 lanes on.
+const SINGLE: [u32; 32] = shifted(1);
+const PAIRS: [u32; 32] = shifted(0x10001);
+
+const fn shifted(lanes: u32) -> [u32; 32] {
+    let (mut all, mut i) = ([0; 32], 0);
+    while i < 32 {
+        all[i] = lanes << i;
+        i += 1;
+    }
+    all
+}
+
 impl Groups {
     /// The lanes of a mask by their words, of which lanes that take no part have the first lane's.
     #[inline(always)]
     fn of(words: &[u32; 32], mask: u32) -> Groups {
-        let mut groups = Groups { words: *words, lanes: [0; 32], count: 16 };
         let (low, high) = words.split_at(16);
-        let mut falls = 0;
-        low.iter().zip(&low[1..]).for_each(|(a, b)| falls |= u32::from(a >= b));
-        if mask == u32::MAX && falls == 0 && low == high {
-            groups
-                .lanes
-                .iter_mut()
-                .enumerate()
-                .for_each(|(i, lanes)| *lanes = 0x10001u32.wrapping_shl(i as u32));
-            return groups;
+        let apart = |half: &[u32]| half.iter().fold(0, |all, word| all | (word ^ half[0]));
+        let falls = |half: &[u32]| half.iter().zip(&half[1..]).fold(false, |any, (a, b)| any | (a >= b));
+        let differ = low.iter().zip(high).fold(0, |all, (a, b)| all | (a ^ b));
+        match mask {
+            u32::MAX if apart(words) == 0 => Groups { words: *words, lanes: [u32::MAX; 32], count: 1 },
+            u32::MAX if differ == 0 && !falls(low) => Groups { words: *words, lanes: PAIRS, count: 16 },
+            u32::MAX if !falls(words) => Groups { words: *words, lanes: SINGLE, count: 32 },
+            _ => Groups::of_runs(words, mask),
         }
+    }
+
+    /// Lanes side by side that access the same words.
+    fn of_runs(words: &[u32; 32], mask: u32) -> Groups {
+        let mut groups = Groups { words: [0; 32], lanes: [0; 32], count: 0 };
         let mut begins = 1;
         (1..32).for_each(|i| begins |= u32::from(words[i] != words[i - 1]) << i);
-        groups.count = 0;
         while begins != 0 {
             let first = begins.trailing_zeros();
             begins &= begins - 1;
@@ -102,20 +117,21 @@ impl Shared {
                 && reads
                 && self.history.as_ref().is_none_or(|h| h.is_quiet(word, access, |t| view.is_quiet(t, lane)))
         };
-        let words =
-            || groups.iter().flat_map(|(first, lane)| (first..first + count).map(move |word| (word, lane)));
-        if !self.async_readers.is_empty() || !words().all(may) {
+        let quiet = |(first, lane): (usize, u32)| (first..first + count).all(|word| may((word, lane)));
+        if !self.async_readers.is_empty() || !groups.iter().all(quiet) {
             return false;
         }
-        for (word, lane) in words() {
+        for (first, lane) in groups.iter() {
             let new = view.at(lane.trailing_zeros());
-            self.cells[word].write = new;
-            self.init[word] = 15;
-            if let Some(pattern) = self.patterns.get_mut(word) {
-                *pattern = 0;
-            }
-            if let Some(history) = &mut self.history {
-                history.keep(word, &new, access);
+            for word in first..first + count {
+                self.cells[word].write = new;
+                self.init[word] = 15;
+                if let Some(pattern) = self.patterns.get_mut(word) {
+                    *pattern = 0;
+                }
+                if let Some(history) = &mut self.history {
+                    history.keep(word, &new, access);
+                }
             }
         }
         true

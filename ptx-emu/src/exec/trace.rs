@@ -153,7 +153,7 @@ impl Recorder {
         Some(RacingAccess { wrote, reset, pc: self.instruction_that(a.base, offset, wrote), thread: None })
     }
 
-    /// Records an access of lanes to a run of words, by their address divided by 4, if it races with nothing; false if it
+    /// Records an access of lanes to runs of words, by their addresses divided by 4, if it races with nothing; false if it
     /// may, and then nothing has been recorded.
     pub(crate) fn record_together(
         &mut self,
@@ -161,24 +161,29 @@ impl Recorder {
         access: Access,
         operation: MemoryOperation,
         base: u64,
-        (run, spread): (Range<u64>, Spread),
+        runs: &[(Range<u64>, Spread)],
     ) -> bool {
         let view = View::of(&shared.clocks, shared.stamp(access, 15));
-        if !self.running.words.are_quiet(run.clone(), &view, spread, access.writes) {
-            return false;
-        }
         let (clocks, warp) = (&shared.clocks, access.thread / 32);
-        let order = &mut self.running.order;
+        let (order, owners, words) = (&mut self.running.order, &mut self.owners, &mut self.running.words);
         let me = Stamp { block: order.block, warp, count: clocks.count(warp as usize) };
-        let ordered = |earlier| order.ordered(clocks, warp, earlier);
-        let (start, bytes) = (run.start * 4, (run.end - run.start) * 4);
-        if !self.owners.touch_together(start, bytes, (me, operation), ordered) {
+        let bytes = |run: &Range<u64>| run.start * 4..run.end * 4;
+        let mut ordered = |earlier| order.ordered(clocks, warp, earlier);
+        let mut quiet = |(run, spread): &(Range<u64>, Spread)| {
+            words.are_quiet(run.clone(), &view, *spread, access.writes)
+                && owners.are_quiet(bytes(run), (me, operation), &mut ordered)
+        };
+        if !runs.iter().all(&mut quiet) {
             return false;
         }
-        self.running.words.keep_all(run, &view, spread, access.writes);
         let key = (access.pc, base, self.waited(clocks, warp));
         let site = self.sites.entry(key).or_insert_with(|| (operation, ByteSet::default()));
-        site.1.insert_run(start - base, bytes);
+        for (run, spread) in runs {
+            let bytes = bytes(run);
+            self.running.words.keep_all(run.clone(), &view, *spread, access.writes);
+            self.owners.note(bytes.clone(), (me, operation));
+            site.1.insert_run(bytes.start - base, bytes.end - bytes.start);
+        }
         true
     }
 

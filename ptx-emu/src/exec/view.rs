@@ -7,6 +7,8 @@ use super::shared::{LastAccess, remember};
 /// What a warp knows of the others when it accesses memory.
 pub(super) struct View<'a> {
     clocks: &'a Clocks,
+    /// For each warp and agent, the count up to which what it did is ordered before.
+    seen: &'a [u32],
     /// Counts up to this are ordered before, whichever warp they are of.
     floor: u32,
     /// What the access leaves behind, as one of the warp's first thread.
@@ -15,8 +17,9 @@ pub(super) struct View<'a> {
 
 impl<'a> View<'a> {
     pub(super) fn of(clocks: &'a Clocks, new: LastAccess) -> View<'a> {
-        let seen = &clocks.seen(usize::from(new.thread) / 32)[..clocks.warps()];
-        View { clocks, floor: seen.iter().copied().fold(u32::MAX, u32::min), new }
+        let seen = &clocks.seen(usize::from(new.thread) / 32)[..];
+        let floor = seen[..clocks.warps()].iter().copied().fold(u32::MAX, u32::min);
+        View { clocks, seen, floor, new }
     }
 
     #[inline(always)]
@@ -32,13 +35,7 @@ impl<'a> View<'a> {
     /// Whether an earlier access is ordered before what any of these lanes does, as [`Clocks::ordered`] says for warps.
     #[inline(always)]
     fn is_over(&self, t: &LastAccess) -> bool {
-        t.clock <= self.floor && self.is_warps(t) || t.clock <= self.seen(t)
-    }
-
-    #[inline]
-    fn seen(&self, t: &LastAccess) -> u32 {
-        let warp = usize::from(self.new.thread) / 32;
-        self.clocks.seen(warp)[usize::from(t.thread) / 32].max(self.clocks.past())
+        t.clock <= self.seen[usize::from(t.thread) / 32]
     }
 
     /// Whether nothing is wrong if these lanes come after an access to the same bytes.
@@ -59,11 +56,14 @@ impl<'a> View<'a> {
     pub(super) fn remember(&self, reads: &mut [LastAccess; 2], lanes: u32) {
         let [a, b] = *reads;
         let (first, last) = (lanes.trailing_zeros(), 31 - lanes.leading_zeros());
-        if a.clock <= self.floor && b.clock != self.new.clock {
+        let own = |t: &LastAccess| t.thread / 32 == self.new.thread / 32;
+        if a.clock <= self.floor && !(own(&b) && b.clock == self.new.clock) {
             reads[0] = self.at(first);
             if last != first {
                 reads[1] = self.at(last);
             }
+        } else if !own(&a) && a.clock > self.seen[usize::from(a.thread) / 32] {
+            reads[1] = self.at(last);
         } else {
             self.remember_beside(reads, lanes);
         }
@@ -94,7 +94,7 @@ impl<'a> View<'a> {
         } else if own == 0 && !self.is_over(&a) {
             reads[1] = self.at(last);
         } else {
-            let seen = self.clocks.seen(usize::from(self.new.thread) / 32);
+            let seen = self.seen;
             super::lanes(lanes).for_each(|lane| remember(reads, self.at(lane as u32), seen));
         }
     }

@@ -43,8 +43,8 @@ pub(super) struct Words {
 /// How the lanes of a warp lie on words side by side.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Spread {
-    /// Each lane on `1 << shift` words, from a word on.
-    Beside { first: u64, shift: u32 },
+    /// Each lane on `1 << shift` words, from a word and a lane on.
+    Beside { first: u64, lane: u32, shift: u32 },
     /// All of these on the same ones.
     Same(u32),
 }
@@ -54,8 +54,8 @@ impl Spread {
     #[inline(always)]
     fn at(self, word: u64) -> (u32, u32) {
         match self {
-            Spread::Beside { first, shift } => {
-                let lane = (word - first) as u32 >> shift & 31;
+            Spread::Beside { first, lane, shift } => {
+                let lane = lane + ((word - first) as u32 >> shift) & 31;
                 (lane, 1 << lane)
             }
             Spread::Same(lanes) => (31 - lanes.leading_zeros(), lanes),

@@ -120,16 +120,23 @@ pub(crate) fn fma32_many<const N: usize>(a: &[f32; N], b: &[f32; N], c: &[f32; N
         return std::array::from_fn(|i| fma32(a[i], b[i], c[i]));
     }
     let (mut sums, mut out, mut doubt) = ([0f64; N], [0f32; N], 0);
+    let (mut low, mut high) = ([0i32; N], [0i32; N]);
+    // Loops over arrays of one width each, which the compiler makes vectors of.
     for i in 0..N {
         sums[i] = f64::from(a[i]) * f64::from(b[i]) + f64::from(c[i]);
     }
     for i in 0..N {
+        out[i] = sums[i] as f32;
+    }
+    for i in 0..N {
+        (low[i], high[i]) = (sums[i].to_bits() as i32, (sums[i].to_bits() >> 32) as i32);
+    }
+    for i in 0..N {
         // On halves of the bits, which is less work: a sum that is not 0 is at least 2^-298.
-        let bits = sums[i].to_bits();
-        let high = (bits >> 32) as i32 & i32::MAX;
+        let high = high[i] & i32::MAX;
         let tiny = i32::from(high > 0) & i32::from(high < LEAST);
-        doubt |= i32::from(bits as i32 & 0x1fff_ffff == 0x1000_0000) | tiny;
-        out[i] = canon(sums[i] as f32);
+        doubt |= i32::from(low[i] & 0x1fff_ffff == 0x1000_0000) | tiny;
+        out[i] = canon(out[i]);
     }
     if doubt != 0 { fma32_one_by_one(a, b, c) } else { out }
 }
