@@ -19,6 +19,8 @@ pub(super) struct Groups {
     words: [u32; 32],
     lanes: [u32; 32],
     count: usize,
+    /// Whether each group's word is above the last one's.
+    rising: bool,
 }
 
 /// Each lane alone, and with the one 16 lanes on.
@@ -40,19 +42,25 @@ impl Groups {
     fn of(words: &[u32; 32], mask: u32) -> Groups {
         let (low, high) = words.split_at(16);
         let apart = |half: &[u32]| half.iter().fold(0, |all, word| all | (word ^ half[0]));
-        let falls = |half: &[u32]| half.iter().zip(&half[1..]).fold(false, |any, (a, b)| any | (a >= b));
+        // Numbers of words are small enough to have a sign, and signed comparisons are what processors have for vectors.
+        let signed = |(a, b): (&u32, &u32)| i32::from(*a as i32 >= *b as i32);
+        let falls = |half: &[u32]| half.iter().zip(&half[1..]).fold(0, |any, pair| any | signed(pair)) != 0;
         let differ = low.iter().zip(high).fold(0, |all, (a, b)| all | (a ^ b));
         match mask {
-            u32::MAX if apart(words) == 0 => Groups { words: *words, lanes: [u32::MAX; 32], count: 1 },
-            u32::MAX if differ == 0 && !falls(low) => Groups { words: *words, lanes: PAIRS, count: 16 },
-            u32::MAX if !falls(words) => Groups { words: *words, lanes: SINGLE, count: 32 },
+            u32::MAX if apart(words) == 0 => {
+                Groups { words: *words, lanes: [u32::MAX; 32], count: 1, rising: true }
+            }
+            u32::MAX if differ == 0 && !falls(low) => {
+                Groups { words: *words, lanes: PAIRS, count: 16, rising: true }
+            }
+            u32::MAX if !falls(words) => Groups { words: *words, lanes: SINGLE, count: 32, rising: true },
             _ => Groups::of_runs(words, mask),
         }
     }
 
     /// Lanes side by side that access the same words.
     fn of_runs(words: &[u32; 32], mask: u32) -> Groups {
-        let mut groups = Groups { words: [0; 32], lanes: [0; 32], count: 0 };
+        let mut groups = Groups { words: [0; 32], lanes: [0; 32], count: 0, rising: false };
         let mut begins = 1;
         (1..32).for_each(|i| begins |= u32::from(words[i] != words[i - 1]) << i);
         while begins != 0 {
@@ -67,6 +75,12 @@ impl Groups {
         groups
     }
 
+    /// The first word, where groups of so many words each lie side by side, in order.
+    fn dense(&self, count: usize) -> Option<usize> {
+        let (first, last) = (self.words[0] as usize, *self.words.get(self.count.wrapping_sub(1))? as usize);
+        (self.rising && last == first + (self.count - 1) * count).then_some(first)
+    }
+
     fn iter(&self) -> impl Iterator<Item = (usize, u32)> {
         let all = self.words.iter().zip(&self.lanes).take(self.count);
         all.map(|(word, lanes)| (*word as usize, *lanes))
@@ -79,13 +93,14 @@ impl Shared {
     fn read_groups(&mut self, groups: &Groups, count: usize, access: Access) -> bool {
         let view = View::of(&self.clocks, self.stamp(access, 15));
         let may = |(first, lanes): (usize, u32)| {
-            let cells = self.cells[first..first + count].iter();
-            let known = self.valid[first..first + count].iter().zip(&self.init[first..first + count]);
-            known
-                .zip(cells)
-                .all(|((valid, init), cell)| valid & init == 15 && view.is_quiet(&cell.write, lanes))
+            let mut cells = self.cells[first..first + count].iter();
+            self.are_written(first, count) && cells.all(|cell| view.is_quiet(&cell.write, lanes))
         };
-        if access.strong && self.history.is_some() || !groups.iter().all(may) {
+        let quiet = || match groups.dense(count) {
+            Some(first) if self.are_over(first, groups.count * count, &view) => true,
+            _ => groups.iter().all(may),
+        };
+        if access.strong && self.history.is_some() || !quiet() {
             return false;
         }
         let (warp, warps) = (access.thread as usize / 32, self.clocks.warps());
@@ -103,6 +118,25 @@ impl Shared {
             }
         }
         true
+    }
+
+    /// Whether all bytes of some words may be read.
+    #[inline(always)]
+    fn are_written(&self, first: usize, count: usize) -> bool {
+        let (valid, init) = (&self.valid[first..first + count], &self.init[first..first + count]);
+        valid.iter().zip(init).fold(15, |all, (valid, init)| all & valid & init) == 15
+    }
+
+    /// Whether some words may be read, and their last writes are all by threads and ordered before.
+    #[inline(always)]
+    fn are_over(&self, first: usize, count: usize, view: &View<'_>) -> bool {
+        let mut last = (0, 0);
+        for cell in &self.cells[first..first + count] {
+            last = (last.0.max(cell.write.clock), last.1.max(cell.write.thread));
+        }
+        self.are_written(first, count)
+            && last.0 <= view.floor
+            && usize::from(last.1) / 32 < self.clocks.warps()
     }
 
     /// As [`Shared::read_groups`], for a store of words that differ from lane to lane.
@@ -154,7 +188,9 @@ impl Worker<'_, '_> {
         let end = (self.shared.words.len() as u64).checked_sub(count as u64)?;
         let index = |address: u64| address.wrapping_sub(SHARED_BASE.into()) / 4;
         let outside = addresses.iter().fold(false, |any, a| any | (index(*a) > end));
-        (!outside).then(|| (count, addresses.map(|a| index(a) as u32)))
+        let mut first = [0; 32];
+        first.iter_mut().zip(addresses).for_each(|(first, a)| *first = index(*a) as u32);
+        (!outside).then_some((count, first))
     }
 
     /// Loads whole words from shared memory, at addresses that are aligned; false if nothing is done yet.

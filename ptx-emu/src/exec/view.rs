@@ -10,7 +10,7 @@ pub(super) struct View<'a> {
     /// For each warp and agent, the count up to which what it did is ordered before.
     seen: &'a [u32],
     /// Counts up to this are ordered before, whichever warp they are of.
-    floor: u32,
+    pub(super) floor: u32,
     /// What the access leaves behind, as one of the warp's first thread.
     pub(super) new: LastAccess,
 }
