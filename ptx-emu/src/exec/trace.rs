@@ -3,6 +3,9 @@
 //! A traced launch runs its blocks on one thread. Two blocks that touch the same bytes, one of them
 //! writing, race whatever order they happened to run in, unless [something orders them](super::block_order). Within a
 //! block, threads are ordered as for [shared memory](super::shared).
+//!
+//! For a word that a block has touched, 40 bytes are kept until it ends, and 12 more for each further warp that reads it;
+//! for an element that any block has touched, 4 to 12 bytes until the launch ends. All this has no cap but the host's memory.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

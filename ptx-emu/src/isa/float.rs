@@ -39,13 +39,10 @@ fn fma_lanes_ftz(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined>
 
 /// `fma` of all lanes, with operands and result flushed by `flush`.
 #[inline(always)]
-fn fused(regs: &mut Regs, mask: u32, s: &Slots, flush: impl Fn(f32) -> f32) -> Result<(), Undefined> {
-    let take = |slot| {
-        let values = regs.get::<u32>(slot, mask)?;
-        Ok(values.map(|bits| flush(f32::from_bits(bits))))
-    };
-    let sums = fma32_many(&take(s.a)?, &take(s.b)?, &take(s.c)?);
-    regs.set(s.d, mask, &sums.map(|sum| flush(sum).to_bits()));
+fn fused(regs: &mut Regs, mask: u32, s: &Slots, flush: impl Fn(f32) -> f32 + Copy) -> Result<(), Undefined> {
+    let take = |slot| regs.get::<u32>(slot, mask);
+    let sums = fma32_many(take(s.a)?, take(s.b)?, take(s.c)?, flush);
+    regs.set(s.d, mask, &sums);
     Ok(())
 }
 
