@@ -195,7 +195,8 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
     fn each_tile(&self, body: impl FnOnce(U32<'k>, U32<'k>)) {
         let Product { rows, columns, .. } = self.shape;
         let (k, ProductTile { columns: wide, cluster }) = (self.k, self.tile);
-        let (down, across) = ((rows + (ROWS * cluster - 1)) / (ROWS * cluster), (columns + (wide - 1)) / wide);
+        let (down, across) =
+            ((rows + (ROWS * cluster - 1)) / (ROWS * cluster), (columns + (wide - 1)) / wide);
         let (start, step) = match cluster {
             1 => (k.ctaid(), k.nctaid()),
             _ => (k.cluster_id(), k.clusters()),

@@ -213,13 +213,19 @@ pub(crate) struct ByteSet {
 impl ByteSet {
     /// The set of `bytes` offsets from `offset` on.
     fn run(offset: u64, bytes: u64) -> ByteSet {
-        let (mut set, mut at) = (ByteSet::default(), offset);
+        let mut set = ByteSet::default();
+        set.insert_run(offset, bytes);
+        set
+    }
+
+    /// Adds any number of bytes.
+    pub(crate) fn insert_run(&mut self, offset: u64, bytes: u64) {
+        let mut at = offset;
         while at < offset + bytes {
             let count = (64 - at % 64).min(offset + bytes - at);
-            set.insert(at, count as u32);
+            self.insert(at, count as u32);
             at += count;
         }
-        set
     }
 
     /// Adds up to 64 bytes that do not cross a multiple of 64.

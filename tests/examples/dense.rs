@@ -122,7 +122,11 @@ impl<E: Element + TileElem<Memory = E>> Product<'_, E> {
     fn maps(&self, [x, w, y]: [TileOf<E>; 3]) -> Result<(MapArg, Vec<MapArg>, MapArg), Error> {
         let [rows, n, tokens] = self.shape;
         let of_w = self.w.iter().map(|matrix| self.map(matrix, [rows, n], w));
-        Ok((self.map(&self.x, [tokens, n], x)?, of_w.collect::<Result<_, _>>()?, self.map(&self.y, [tokens, rows], y)?))
+        Ok((
+            self.map(&self.x, [tokens, n], x)?,
+            of_w.collect::<Result<_, _>>()?,
+            self.map(&self.y, [tokens, rows], y)?,
+        ))
     }
 
     /// Times launches; `launch` records the one with this number of a copy of the weights.

@@ -16,7 +16,7 @@ use super::trace::RacingAccess;
 use super::warp::Warp;
 use crate::accesses::MemoryOperation;
 use crate::allocation::{Allocation, store_part};
-use crate::code::{Atomic, MemoryOrder, Scope, Transfer, Width};
+use crate::code::{Atomic, MemoryOrder, RegisterOperand, Scope, Transfer, Width};
 use crate::fault::OtherPlace;
 use crate::{Class, Fault};
 
@@ -247,6 +247,14 @@ impl<'g> Worker<'g, '_> {
             self.record(w, mask, (operation, t.scope, Some(t)), one, addresses, bytes)?;
             self.store_late(w, mask, t, addresses);
         }
+        if let Some(a) = one.filter(|a| !a.constant && pattern == AddressPattern::Consecutive)
+            && are_words(t)
+        {
+            self.store_consecutive(w, mask, t, a, low)?;
+            a.initialise(low - a.base, end - low);
+            w.effects += 1;
+            return Ok(());
+        }
         for (i, from) in t.regs.iter().flatten().enumerate() {
             let values = self.take(w, *from, mask)?;
             let at = addresses.map(|a| a + t.width.bytes as u64 * i as u64);
@@ -264,6 +272,22 @@ impl<'g> Worker<'g, '_> {
         }
         self.mark(one, mask, addresses, bytes, low, end);
         w.effects += 1;
+        Ok(())
+    }
+
+    /// Stores words of all lanes side by side, in bounds.
+    fn store_consecutive(&self, w: &Warp, mask: u32, t: &Transfer, a: &Allocation, low: u64) -> Checked<()> {
+        let (first, count) = (((low - a.base) / 4) as usize, t.regs.len());
+        let words = &a.words()[first..first + 32 * count];
+        for (i, from) in t.regs.iter().flatten().enumerate() {
+            let values = w.regs.get::<u32>(from.slot, mask).map_err(|u| self.undefined(w, u))?;
+            match count {
+                1 => scatter::<1>(words, i, values),
+                2 => scatter::<2>(words, i, values),
+                4 => scatter::<4>(words, i, values),
+                _ => scatter::<8>(words, i, values),
+            }
+        }
         Ok(())
     }
 
@@ -302,6 +326,11 @@ impl<'g> Worker<'g, '_> {
         addresses: &Addresses,
         bytes: u32,
     ) -> Checked<()> {
+        if let Some(a) = one
+            && self.record_together(w, mask, (operation, scope), a, addresses, bytes)
+        {
+            return Ok(());
+        }
         for lane in lanes(mask) {
             let address = addresses[lane];
             let Some(a) = one.or_else(|| self.grid.table.reach(address)) else { continue };
@@ -459,6 +488,19 @@ fn gather(
 fn consecutive<const N: usize>(words: &[AtomicU32], i: usize, out: &mut [u32; 32]) {
     let lanes = &words[..32 * N].as_chunks::<N>().0[..32];
     out.iter_mut().zip(lanes).for_each(|(out, lane)| *out = lane[i].load(Relaxed));
+}
+
+/// Stores every `N`th word, from word `i` on.
+#[inline(always)]
+fn scatter<const N: usize>(words: &[AtomicU32], i: usize, values: &[u32; 32]) {
+    let lanes = &words[..32 * N].as_chunks::<N>().0[..32];
+    lanes.iter().zip(values).for_each(|(lane, value)| lane[i].store(*value, Relaxed));
+}
+
+/// Whether the elements of a store are whole registers of 32 bits.
+fn are_words(t: &Transfer) -> bool {
+    let whole = |r: &Option<RegisterOperand>| r.is_some_and(|r| r.bits == 32);
+    t.width.bytes == 4 && matches!(t.regs.len(), 1 | 2 | 4 | 8) && t.regs.iter().all(whole)
 }
 
 /// Loads one or two bytes `step` bytes after each lane's address, which were checked, and extends them.

@@ -47,6 +47,13 @@ impl History {
         others.find(|read| races(read)).map(|read| (*read, false))
     }
 
+    /// Whether no earlier access can race with a write to a word: all are such, or of its own warp.
+    pub(super) fn is_quiet(&self, word: usize, access: Access, quiet: impl Fn(&LastAccess) -> bool) -> bool {
+        let own = access.thread as usize / 32;
+        let mut reads = self.reads[word * self.warps..][..self.warps].iter().enumerate();
+        !access.strong && reads.all(|(warp, read)| warp == own || quiet(read))
+    }
+
     /// Remembers an access to a word.
     pub(super) fn keep(&mut self, word: usize, new: &LastAccess, access: Access) {
         if access.writes {

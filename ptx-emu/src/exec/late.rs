@@ -75,12 +75,14 @@ impl Worker<'_, '_> {
         let strong = t.order.is_strong() && t.order != MemoryOrder::Release;
         let Some(recorder) = &mut self.recorder else { return };
         let block = recorder.block();
+        let stays = strong && t.regs.len() == 1;
+        if !stays && recorder.late.0.is_empty() {
+            return;
+        }
         for lane in lanes(mask) {
             let address = addresses[lane];
             recorder.late.forget(address, bytes * t.regs.len() as u32);
-            let Some(a) = self.grid.table.reach(address).filter(|_| strong && t.regs.len() == 1) else {
-                continue;
-            };
+            let Some(a) = self.grid.table.reach(address).filter(|_| stays) else { continue };
             let offset = address - a.base;
             let known = a.is_initialised(offset, bytes.into());
             let before = Before { value: read(a, offset, bytes), known, pc: w.now.pc };

@@ -40,6 +40,23 @@ pub(super) fn resolve(address: u64) -> (Resolved, u64) {
     }
 }
 
+/// Whether the lanes of a mask access different elements of so many bytes, at addresses that are multiples of it. False if
+/// that takes long to find out.
+pub(super) fn are_distinct(addresses: &Addresses, mask: u32, bytes: u32) -> bool {
+    if mask == u32::MAX && addresses.is_sorted_by(|a, b| a < b) {
+        return true;
+    }
+    let low = addresses.iter().copied().fold(u64::MAX, u64::min);
+    let mut taken = [0u64; 64];
+    lanes(mask).all(|lane| {
+        let element = (addresses[lane] - low) / u64::from(bytes);
+        let Some(word) = taken.get_mut((element / 64) as usize) else { return false };
+        let free = *word >> (element % 64) & 1 == 0;
+        *word |= 1 << (element % 64);
+        free
+    })
+}
+
 /// Writes a register of any size in the lanes of a mask.
 pub(crate) fn put(w: &mut Warp, to: RegisterOperand, mask: u32, values: &[u64; 32]) {
     match to.bits {
@@ -308,6 +325,9 @@ impl Worker<'_, '_> {
         let access = Access { pc: w.now.pc, reads: true, strong: t.order.is_strong(), ..Access::default() };
         let whole = bytes * t.regs.len() as u32;
         self.check_alignment(w, mask, addresses, whole)?;
+        if self.load_together(w, mask, t, addresses, access) {
+            return Ok(());
+        }
         let mut offsets = [0; 32];
         let checked = whole.is_multiple_of(4)
             && (t.space == Space::Shared || self.blocks.len() == 1)
@@ -338,6 +358,10 @@ impl Worker<'_, '_> {
         let bytes = t.width.bytes;
         let access = Access { pc: w.now.pc, writes: true, strong: t.order.is_strong(), ..Access::default() };
         self.check_alignment(w, mask, addresses, bytes * t.regs.len() as u32)?;
+        if self.store_together(w, mask, t, addresses, access) {
+            w.effects += 1;
+            return Ok(());
+        }
         for (i, from) in t.regs.iter().flatten().enumerate() {
             let values = self.take(w, *from, mask)?;
             let at: Addresses = addresses.map(|a| a.wrapping_add(u64::from(bytes) * i as u64));
@@ -506,8 +530,7 @@ impl Worker<'_, '_> {
         values: &[u64; 32],
         bytes: u32,
     ) -> Checked<()> {
-        let rising = mask == u32::MAX && addresses.is_sorted_by(|a, b| a < b);
-        if rising || mask.count_ones() < 2 {
+        if mask.count_ones() < 2 || are_distinct(addresses, mask, bytes) {
             return Ok(());
         }
         self.check_same_slowly(w, mask, addresses, values, bytes)

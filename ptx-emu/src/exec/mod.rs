@@ -23,6 +23,7 @@ mod owners;
 mod parameters;
 mod print;
 mod provenance;
+mod record;
 pub(crate) mod regs;
 mod rotation;
 mod rules;
@@ -33,14 +34,17 @@ mod strands;
 mod sync;
 mod system;
 mod tensor;
+mod together;
 mod tolerated;
 mod trace;
 mod turns;
 mod values;
 mod video;
+mod view;
 mod warp;
 mod wgmma;
 mod wmma;
+mod words;
 
 pub(crate) use grid::run;
 

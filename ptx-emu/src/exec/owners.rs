@@ -6,6 +6,8 @@
 //!
 //! Strong reads are not remembered: a plain write after one is found by a schedule that runs the writer first.
 
+use std::ops::Range;
+
 use rustc_hash::FxHashMap;
 
 use super::block_order::Stamp;
@@ -85,10 +87,15 @@ impl Sets {
     }
 
     /// Adds a stamp. It replaces an earlier one of the same warp if only stamps of the same block lie above it.
+    #[inline]
     fn insert(&mut self, set: Id, stamp: Id) -> Id {
         if self.last.0 == set && self.last.1 == stamp {
             return self.last.2;
         }
+        self.insert_anew(set, stamp)
+    }
+
+    fn insert_anew(&mut self, set: Id, stamp: Id) -> Id {
         if set != 0 && self.sets[set as usize - 1].1 == stamp {
             return set;
         }
@@ -158,6 +165,38 @@ impl Owners {
     }
 }
 
+impl Owners {
+    /// Whether an access to words side by side is ordered after what other blocks did to them.
+    pub(crate) fn are_quiet(
+        &mut self,
+        bytes: Range<u64>,
+        (me, operation): (Stamp, MemoryOperation),
+        ordered: &mut impl FnMut(Stamp) -> bool,
+    ) -> bool {
+        parts(bytes).all(|(number, part)| {
+            let page = self.pages.entry(number).or_default();
+            page.refine(2);
+            page.is_quiet(&mut self.sets, page.elements(part), me, operation, ordered)
+        })
+    }
+
+    /// Notes an access to words side by side, of which [`Owners::are_quiet`] was true.
+    pub(crate) fn note(&mut self, bytes: Range<u64>, (me, operation): (Stamp, MemoryOperation)) {
+        let stamp = self.sets.stamp(me);
+        for (number, part) in parts(bytes) {
+            let page = self.pages.entry(number).or_default();
+            page.note(&mut self.sets, page.elements(part), stamp, operation);
+        }
+    }
+}
+
+/// The parts of a run of bytes in pages: the number of each, and bytes in it.
+fn parts(bytes: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
+    let within = |page: u64, address: u64| address.saturating_sub(page * PAGE).min(PAGE) as usize;
+    let (start, end) = (bytes.start, bytes.end);
+    (start / PAGE..=(end - 1) / PAGE).map(move |page| (page, within(page, start)..within(page, end)))
+}
+
 fn at(list: &[Id], i: usize) -> Id {
     list.get(i).copied().unwrap_or(0)
 }
@@ -209,6 +248,29 @@ impl Page {
         reads.then_some(OwnersRace { wrote: false, reset: false })
     }
 
+    /// The elements that hold some bytes of the page.
+    fn elements(&self, bytes: Range<usize>) -> Range<usize> {
+        bytes.start >> self.shift..bytes.end.div_ceil(1 << self.shift)
+    }
+
+    /// Whether an access to some elements races with none of another block.
+    fn is_quiet(
+        &self,
+        sets: &mut Sets,
+        mut elements: Range<usize>,
+        me: Stamp,
+        operation: MemoryOperation,
+        ordered: &mut impl FnMut(Stamp) -> bool,
+    ) -> bool {
+        // Neighbours mostly have the same owners.
+        let mut last = None;
+        elements.all(|i| {
+            let owners = (at(&self.writers, i), at(&self.strong, i), at(&self.readers, i));
+            let same = last.replace(owners) == Some(owners);
+            same || self.races(sets, i, me, operation, ordered).is_none()
+        })
+    }
+
     fn touch(
         &mut self,
         sets: &mut Sets,
@@ -218,23 +280,33 @@ impl Page {
         ordered: &mut impl FnMut(Stamp) -> bool,
     ) -> Option<OwnersRace> {
         let race = self.races(sets, i, me, operation, ordered);
+        self.note(sets, i..i + 1, stamp, operation);
+        race
+    }
+
+    /// Notes an access to some elements.
+    fn note(&mut self, sets: &mut Sets, elements: Range<usize>, stamp: Id, operation: MemoryOperation) {
         match operation {
             MemoryOperation::Read | MemoryOperation::ReadOnly => {
-                self.readers[i] = sets.insert(self.readers[i], stamp)
+                self.readers[elements].iter_mut().for_each(|set| *set = sets.insert(*set, stamp));
             }
             MemoryOperation::Atomic | MemoryOperation::StrongWrite | MemoryOperation::Release => {
-                let set = sets.insert(at(&self.strong, i), stamp);
-                self.put(|page| &mut page.strong, i, set);
+                for i in elements {
+                    let set = sets.insert(at(&self.strong, i), stamp);
+                    self.put(|page| &mut page.strong, i, set);
+                }
             }
             MemoryOperation::Write => {
-                self.put(|page| &mut page.writers, i, stamp);
-                self.readers[i] = 0;
+                if self.writers.is_empty() {
+                    self.writers.resize((PAGE >> self.shift) as usize, 0);
+                }
+                self.writers[elements.clone()].fill(stamp);
+                self.readers[elements.clone()].fill(0);
                 if !self.strong.is_empty() {
-                    self.strong[i] = 0;
+                    self.strong[elements].fill(0);
                 }
             }
             MemoryOperation::StrongRead | MemoryOperation::Acquire => {}
         }
-        race
     }
 }

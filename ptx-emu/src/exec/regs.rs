@@ -331,20 +331,3 @@ pub(crate) fn each3<A: Value, B: Value, C: Value, D: Value>(
 fn each<D: Value>(mask: u32, mut f: impl FnMut(usize) -> D) -> [D::Raw; 32] {
     std::array::from_fn(|lane| if mask >> lane & 1 != 0 { f(lane).to_raw() } else { D::Raw::default() })
 }
-
-/// `d = f(a, b, c)` for whole chunks, where a function of many lanes is faster than many of one.
-#[inline(always)]
-pub(crate) fn map3_chunks<A: Value, B: Value, C: Value, D: Value>(
-    regs: &mut Regs,
-    mask: u32,
-    s: &Slots,
-    f: impl Fn([A; CHUNK], [B; CHUNK], [C; CHUNK]) -> [D; CHUNK],
-) -> Result<(), Undefined> {
-    regs.get::<A::Raw>(s.a, mask)?;
-    regs.get::<B::Raw>(s.b, mask)?;
-    regs.get::<C::Raw>(s.c, mask)?;
-    fill(regs, s.d, mask, |regs, k| {
-        f(chunk(regs, s.a, k), chunk(regs, s.b, k), chunk(regs, s.c, k)).map(D::to_raw)
-    });
-    Ok(())
-}

@@ -95,6 +95,9 @@ impl<'g, 'a> Rotation<'g, 'a> {
                 Some(Progress::Ended) | None => {
                     (self.waits, self.still) = (false, Still::default());
                     self.ended = true;
+                    if let (Some(recorder), Some(running)) = (&mut self.recorder, block.running) {
+                        recorder.end(running);
+                    }
                     self.spare.push(block.worker);
                 }
             }

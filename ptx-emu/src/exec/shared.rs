@@ -23,11 +23,11 @@ use crate::decode::SHARED_BASE;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LastAccess {
     /// The warp's count when it happened; 0 for never.
-    clock: u32,
+    pub(super) clock: u32,
     pub(crate) pc: u32,
     pub(crate) thread: u16,
     /// Bytes of the word, one bit each.
-    bytes: u8,
+    pub(super) bytes: u8,
     /// Atomic, volatile or otherwise ordered at its own address.
     pub(crate) strong: bool,
 }
@@ -65,9 +65,9 @@ const PATTERN: u32 = 1024;
 
 /// The last accesses to a word.
 #[derive(Clone, Copy, Debug, Default)]
-struct Cell {
-    write: LastAccess,
-    reads: [LastAccess; 2],
+pub(super) struct Cell {
+    pub(super) write: LastAccess,
+    pub(super) reads: [LastAccess; 2],
 }
 
 /// Who accesses memory (manual, "Proxies").
@@ -110,27 +110,27 @@ pub(crate) enum AccessError {
 /// Shared memory of a block.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    words: Vec<u32>,
+    pub(super) words: Vec<u32>,
     /// Bytes of each word that belong to a variable and may be accessed, and that are initialised.
-    valid: Vec<u8>,
-    init: Vec<u8>,
+    pub(super) valid: Vec<u8>,
+    pub(super) init: Vec<u8>,
     /// Bytes of each word that belong to a variable.
     layout: Vec<u8>,
     /// Bytes from the memory of a block of the cluster to that of the next.
     stride: u32,
     /// For each word, in 16 bytes, the swizzle that a tensor copy last wrote it with; empty before the first.
-    patterns: Vec<u8>,
+    pub(super) patterns: Vec<u8>,
     /// Whether `valid` has changed since the block began.
     covered: bool,
     pub(crate) clocks: Clocks,
     /// For each word and warp, count and instruction of the last read by a thread since a copy wrote the word; empty
     /// before the first copy.
-    readers: Vec<(u32, u32)>,
+    pub(super) readers: Vec<(u32, u32)>,
     /// For each word and warp, the last read that a copy or a product made; empty before the first.
-    async_readers: Vec<LastAccess>,
-    cells: Vec<Cell>,
+    pub(super) async_readers: Vec<LastAccess>,
+    pub(super) cells: Vec<Cell>,
     /// What a traced launch remembers besides.
-    history: Option<Box<History>>,
+    pub(super) history: Option<Box<History>>,
 }
 
 impl Shared {
@@ -586,7 +586,7 @@ impl<'a> Claim<'a> {
 }
 
 /// Remembers a read: in place of one that is over, or of the thread's own, or of the second.
-fn remember(reads: &mut [LastAccess; 2], new: LastAccess, seen: &[u32]) {
+pub(super) fn remember(reads: &mut [LastAccess; 2], new: LastAccess, seen: &[u32]) {
     let over = |t: &LastAccess| t.clock <= seen[usize::from(t.thread) / 32];
     let own = |t: &LastAccess| t.thread == new.thread && t.clock == new.clock;
     let (at, keep) = match reads {

@@ -3,8 +3,12 @@
 //! A traced launch runs its blocks on one thread. Two blocks that touch the same bytes, one of them
 //! writing, race whatever order they happened to run in, unless [something orders them](super::block_order). Within a
 //! block, threads are ordered as for [shared memory](super::shared).
+//!
+//! For a word that a block has touched, 40 bytes are kept until it ends, and 12 more for each further warp that reads it;
+//! for an element that any block has touched, 4 to 12 bytes until the launch ends. All this has no cap but the host's memory.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
@@ -12,7 +16,9 @@ use super::block_order::{BlockOrder, Exchange, Stamp};
 use super::clocks::{Clocks, Strong};
 use super::late::LateStores;
 use super::owners::{Owners, OwnersRace};
-use super::shared::{Access, LastAccess, Shared, same_store};
+use super::shared::{Access, LastAccess, Shared};
+use super::view::View;
+use super::words::{Spread, Words};
 use crate::accesses::{Accesses, ByteSet, MemoryOperation, Site, Trigger};
 use crate::allocation::Allocation;
 use crate::fault::SourcePlace;
@@ -32,6 +38,8 @@ pub(crate) struct Recorder {
     /// `griddepcontrol.launch_dependents`: instruction, and whether the warp had waited.
     triggers: BTreeSet<(u32, bool)>,
     running: Running,
+    /// The state of a block that has ended, for the next one.
+    spare: Option<Words>,
 }
 
 /// The state of one block: the running one, or one that is suspended while another runs.
@@ -40,51 +48,8 @@ pub(crate) struct Running {
     order: BlockOrder,
     /// For each warp, its count when it executed `griddepcontrol.wait`; 0 for never.
     waits: Vec<u32>,
-    /// What the block did last to each word, by word address.
-    words: FxHashMap<u64, Word>,
-}
-
-/// The last accesses of a block to a word of global memory.
-#[derive(Debug, Default)]
-struct Word {
-    write: LastAccess,
-    /// The last write that was no strong one.
-    plain: LastAccess,
-    /// For each warp that has read, its reads since it last synchronised.
-    reads: Vec<LastAccess>,
-}
-
-impl Word {
-    /// An access that races with a new one, by `races`, and whether it wrote.
-    fn race(
-        &self,
-        new: &LastAccess,
-        writes: bool,
-        races: impl Fn(&LastAccess) -> bool,
-    ) -> Option<(LastAccess, bool)> {
-        if races(&self.write) && !(writes && same_store(&self.write, new)) {
-            return Some((self.write, true));
-        }
-        if new.strong && races(&self.plain) {
-            return Some((self.plain, true));
-        }
-        let read = self.reads.iter().find(|read| writes && !read.is_of_warp(new) && races(read));
-        read.map(|read| (*read, false))
-    }
-
-    fn keep(&mut self, new: LastAccess, writes: bool) {
-        if !writes {
-            match self.reads.iter_mut().find(|read| read.is_of_warp(&new)) {
-                Some(last) => *last = new.with(last),
-                None => self.reads.push(new),
-            }
-            return;
-        }
-        self.write = new.after(&self.write);
-        if !new.strong {
-            self.plain = new.after(&self.plain);
-        }
-    }
+    /// What the block did last to each word.
+    words: Words,
 }
 
 /// An earlier access to the same bytes that races with the current one, and whether it wrote.
@@ -102,7 +67,14 @@ impl Recorder {
     /// The state of the next block, which begins.
     pub(crate) fn begin(&mut self) -> Running {
         self.begun += 1;
-        Running { order: BlockOrder::new(self.begun), ..Running::default() }
+        let words = self.spare.take().unwrap_or_default();
+        Running { order: BlockOrder::new(self.begun), words, ..Running::default() }
+    }
+
+    /// A block has ended: the next one may use its room.
+    pub(super) fn end(&mut self, mut own: Running) {
+        own.words.clear();
+        self.spare = Some(own.words);
     }
 
     /// The number of the running block.
@@ -184,6 +156,40 @@ impl Recorder {
         Some(RacingAccess { wrote, reset, pc: self.instruction_that(a.base, offset, wrote), thread: None })
     }
 
+    /// Records an access of lanes to runs of words, by their addresses divided by 4, if it races with nothing; false if it
+    /// may, and then nothing has been recorded.
+    pub(crate) fn record_together(
+        &mut self,
+        shared: &Shared,
+        access: Access,
+        operation: MemoryOperation,
+        base: u64,
+        runs: &[(Range<u64>, Spread)],
+    ) -> bool {
+        let view = View::of(&shared.clocks, shared.stamp(access, 15));
+        let (clocks, warp) = (&shared.clocks, access.thread / 32);
+        let (order, owners, words) = (&mut self.running.order, &mut self.owners, &mut self.running.words);
+        let me = Stamp { block: order.block, warp, count: clocks.count(warp as usize) };
+        let bytes = |run: &Range<u64>| run.start * 4..run.end * 4;
+        let mut ordered = |earlier| order.ordered(clocks, warp, earlier);
+        let mut quiet = |(run, spread): &(Range<u64>, Spread)| {
+            words.are_quiet(run.clone(), &view, *spread, access.writes)
+                && owners.are_quiet(bytes(run), (me, operation), &mut ordered)
+        };
+        if !runs.iter().all(&mut quiet) {
+            return false;
+        }
+        let key = (access.pc, base, self.waited(clocks, warp));
+        let site = self.sites.entry(key).or_insert_with(|| (operation, ByteSet::default()));
+        for (run, spread) in runs {
+            let bytes = bytes(run);
+            self.running.words.keep_all(run.clone(), &view, *spread, access.writes);
+            self.owners.note(bytes.clone(), (me, operation));
+            site.1.insert_run(bytes.start - base, bytes.end - bytes.start);
+        }
+        true
+    }
+
     /// Finds an unordered access of the running block to the same bytes, and notes a new one.
     pub(crate) fn within_block(
         &mut self,
@@ -196,10 +202,10 @@ impl Recorder {
         let new = shared.stamp(access, mask);
         let mut found = None;
         for word in address / 4..address / 4 + u64::from(bytes.div_ceil(4)) {
-            let known = self.running.words.entry(word).or_default();
+            let words = &mut self.running.words;
             let races = |last: &LastAccess| shared.races(last, &new);
-            found = found.or_else(|| known.race(&new, access.writes, races));
-            known.keep(new, access.writes);
+            found = found.or_else(|| words.race(word, &new, access.writes, races));
+            words.keep(word, new, access.writes);
         }
         let (last, wrote) = found?;
         Some(RacingAccess { wrote, reset: false, pc: Some(last.pc), thread: Some(last.thread) })

@@ -3,7 +3,7 @@
 use super::number::Round::{self, Down, Up, Zero};
 use super::number::*;
 use super::{Row, rows};
-use crate::exec::regs::{Regs, Slots, Undefined, map3_chunks};
+use crate::exec::regs::{Regs, Slots, Undefined};
 use crate::parse::types::Type;
 
 /// Sine and cosine: the argument is reduced in double precision.
@@ -30,13 +30,20 @@ pub(crate) const FUSED: &[Row] = &[
 ];
 
 fn fma_lanes(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
-    map3_chunks(regs, mask, s, |a: [f32; 8], b: [f32; 8], c: [f32; 8]| fma32_many(a, b, c))
+    fused(regs, mask, s, |x| x)
 }
 
 fn fma_lanes_ftz(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
-    map3_chunks(regs, mask, s, |a: [f32; 8], b: [f32; 8], c: [f32; 8]| {
-        fma32_many(a.map(ftz), b.map(ftz), c.map(ftz)).map(ftz)
-    })
+    fused(regs, mask, s, ftz)
+}
+
+/// `fma` of all lanes, with operands and result flushed by `flush`.
+#[inline(always)]
+fn fused(regs: &mut Regs, mask: u32, s: &Slots, flush: impl Fn(f32) -> f32 + Copy) -> Result<(), Undefined> {
+    let take = |slot| regs.get::<u32>(slot, mask);
+    let sums = fma32_many(take(s.a)?, take(s.b)?, take(s.c)?, flush);
+    regs.set(s.d, mask, &sums);
+    Ok(())
 }
 
 pub(crate) const ROWS: &[Row] = rows! {

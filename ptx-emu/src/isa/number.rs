@@ -109,20 +109,47 @@ pub(crate) fn fma32(a: f32, b: f32, c: f32) -> f32 {
     canon(sum_to_odd(f64::from(a) * f64::from(b), f64::from(c)) as f32)
 }
 
+/// The upper half of the smallest normal single's bits, as a double.
+const LEAST: i32 = ((f32::MIN_POSITIVE as f64).to_bits() >> 32) as i32;
+
 /// [`fma32`] for several lanes. The double-precision sum is rounded twice; that is wrong only when the first
 /// rounding ends halfway between two singles, or the result is subnormal, and then lanes go one by one.
 #[inline(always)]
-pub(crate) fn fma32_many<const N: usize>(a: [f32; N], b: [f32; N], c: [f32; N]) -> [f32; N] {
+pub(crate) fn fma32_many(
+    a: &[u32; 32],
+    b: &[u32; 32],
+    c: &[u32; 32],
+    flush: impl Fn(f32) -> f32 + Copy,
+) -> [u32; 32] {
+    let single = |bits: u32| flush(f32::from_bits(bits));
     if cfg!(target_feature = "fma") {
-        return std::array::from_fn(|i| fma32(a[i], b[i], c[i]));
+        return fma32_one_by_one(a, b, c, flush);
     }
-    let sums: [f64; N] = std::array::from_fn(|i| f64::from(a[i]) * f64::from(b[i]) + f64::from(c[i]));
-    let halfway = |s: f64| s.to_bits() & 0x1fff_ffff == 0x1000_0000;
-    let tiny = |s: f64| s.abs() < f64::from(f32::MIN_POSITIVE) && s != 0.0;
-    if sums.iter().fold(false, |doubt, s| doubt | halfway(*s) | tiny(*s)) {
-        return std::array::from_fn(|i| fma32(a[i], b[i], c[i]));
+    let (mut sums, mut out, mut doubt) = ([0f64; 32], [0f32; 32], 0);
+    let (mut low, mut high) = ([0i32; 32], [0i32; 32]);
+    // Loops over arrays of one width each, which the compiler makes vectors of.
+    for i in 0..32 {
+        sums[i] = f64::from(single(a[i])) * f64::from(single(b[i])) + f64::from(single(c[i]));
     }
-    sums.map(|s| canon(s as f32))
+    for i in 0..32 {
+        out[i] = sums[i] as f32;
+    }
+    for i in 0..32 {
+        (low[i], high[i]) = (sums[i].to_bits() as i32, (sums[i].to_bits() >> 32) as i32);
+    }
+    for i in 0..32 {
+        // On halves of the bits, which is less work: a sum that is not 0 is at least 2^-298.
+        let high = high[i] & i32::MAX;
+        let tiny = i32::from(high > 0) & i32::from(high < LEAST);
+        doubt |= i32::from(low[i] & 0x1fff_ffff == 0x1000_0000) | tiny;
+    }
+    if doubt != 0 { fma32_one_by_one(a, b, c, flush) } else { out.map(|sum| flush(canon(sum)).to_bits()) }
+}
+
+#[inline(never)]
+fn fma32_one_by_one(a: &[u32; 32], b: &[u32; 32], c: &[u32; 32], flush: impl Fn(f32) -> f32) -> [u32; 32] {
+    let single = |bits: u32| flush(f32::from_bits(bits));
+    std::array::from_fn(|i| flush(fma32(single(a[i]), single(b[i]), single(c[i]))).to_bits())
 }
 
 /// `a + b` in double precision, rounded to odd: when inexact, the neighbour with an odd last bit.
@@ -373,7 +400,38 @@ pub(crate) fn small_float(bits: u32, exponent_bits: u32) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{nearest, power_of_two};
+    use super::{canon, fma32_many, nearest, power_of_two};
+
+    /// Lanes together give what the standard library's fused operation gives, also halfway and where results are tiny.
+    #[test]
+    fn many_lanes_are_fused() {
+        let corners =
+            [0, 1, 0x8000_0000, 0x0080_0000, 0x3f80_0000, 0x3f80_0001, 0x7f7f_ffff, 0x7f80_0000, 0x7fc0_0000];
+        let mut state = 1u64;
+        let mut next = || {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let bits = (state >> 32) as u32;
+            match bits % 4 {
+                0 => corners[bits as usize / 4 % corners.len()],
+                // Few bits of the fraction: products and sums that end halfway.
+                1 => (bits & 0x8fff_f000) | 0x3000_0000,
+                // Products of small numbers: subnormal results.
+                2 => (bits & 0x8fff_ffff) | 0x1000_0000,
+                _ => bits,
+            }
+        };
+        for _ in 0..5000 {
+            let [a, b, c]: [[u32; 32]; 3] = std::array::from_fn(|_| std::array::from_fn(|_| next()));
+            let all = fma32_many(&a, &b, &c, |x| x);
+            // Also alone, as other lanes in doubt lead all to the exact way.
+            for i in 0..32 {
+                let [x, y, z] = [a[i], b[i], c[i]].map(f32::from_bits);
+                let wanted = canon(x.mul_add(y, z)).to_bits();
+                let alone = fma32_many(&[a[i]; 32], &[b[i]; 32], &[c[i]; 32], |x| x);
+                assert_eq!((all[i], alone[7]), (wanted, wanted), "{x:e} {y:e} {z:e}");
+            }
+        }
+    }
 
     #[test]
     fn shortcuts_are_the_standard_librarys() {

@@ -1,9 +1,9 @@
 //! Logits: `y = x W^T` in `f32`.
 
-use crate::tiled::{Pair, Product, ProductTile, Tiled};
 use super::{BOUND, X, matrix, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
+use crate::tiled::{Pair, Product, ProductTile, Tiled};
 use crate::train::half::wide;
 use crate::train::products::nt;
 use ptx_gen::*;

@@ -1,9 +1,9 @@
 //! A projection with its adapter, and gradients of its input.
 
-use crate::tiled::{GROUPS, Pair, Product, ProductTile, Summed, Tiled};
 use super::{BOUND, X, Y, matrix, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
+use crate::tiled::{GROUPS, Pair, Product, ProductTile, Summed, Tiled};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
 use crate::train::products::{Form, add_scaled, nn, nt};

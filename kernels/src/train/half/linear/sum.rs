@@ -6,10 +6,10 @@
 //!
 //! It is what one projection whose `depth` is that of all would give: one sum, rounded once.
 
-use crate::tiled::{GROUPS, Pair, Product, ProductTile, Tiled};
 use super::{BOUND, LoraLinear, MapTiles, X, Y, matrix, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
+use crate::tiled::{GROUPS, Pair, Product, ProductTile, Tiled};
 use crate::train::half::{narrow, wide};
 use crate::train::products::{Form, nn};
 use ptx_gen::*;
@@ -137,13 +137,9 @@ impl KernelDef for LoraSum {
     fn program<'k>(&self, k: Builder<'k>, a: LoraSumArgs<Dev<'k>>) {
         let memory = k.tile_memory("tiles");
         let shape = Product { rows: a.rows, columns: a.columns };
-        let pair =
-            |(left, right, depth): (TensorMap<'k, bf16, Read>, TensorMap<'k, bf16, Read>, U32<'k>)| Pair {
-                left: left.of(X),
-                right: right.of(self.tile.right(true)),
-                by_rows: true,
-                depth,
-            };
+        let pair = |(left, right, depth): (TensorMap<'k, bf16, Read>, TensorMap<'k, bf16, Read>, U32<'k>)| {
+            Pair { left: left.of(X), right: right.of(self.tile.right(true)), by_rows: true, depth }
+        };
         let frozen = [(a.x0, a.w0, a.depth0), (a.x1, a.w1, a.depth1), (a.x2, a.w2, a.depth2)];
         let adapters = [(a.u0, a.a0, a.rank0), (a.u1, a.a1, a.rank1), (a.u2, a.a2, a.rank2)];
         let pairs = frozen.into_iter().chain(adapters).map(pair).collect();

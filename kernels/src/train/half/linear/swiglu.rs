@@ -7,11 +7,11 @@
 //!
 //! `a` is made of the rounded `up`, as the backward reads it: to the same bits as by a kernel of its own.
 
-use crate::tiled::{GROUPS, Pair, Product, ProductTile, Summed, Tiled};
 use super::{BOUND, LoraLinear, MapTiles, X, Y, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::simple::swiglu::Activation;
+use crate::tiled::{GROUPS, Pair, Product, ProductTile, Summed, Tiled};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
 use crate::train::products::{Form, nn, nt};
@@ -65,7 +65,12 @@ impl LoraSwiGlu {
     }
 
     /// `up`, rounded, and `a` of 64 columns, from `from` on: `up` in place of the sums, `a` in sums of its own.
-    fn finish<'k>(k: Builder<'k>, summed: &mut Summed<'_, 'k, bf16>, a: &mut Accumulators<'k, f32>, from: u32) {
+    fn finish<'k>(
+        k: Builder<'k>,
+        summed: &mut Summed<'_, 'k, bf16>,
+        a: &mut Accumulators<'k, f32>,
+        from: u32,
+    ) {
         let g = summed.extra();
         for (i, g) in (0..).zip(g.into_iter().flatten()) {
             if i % 4 == 0 {

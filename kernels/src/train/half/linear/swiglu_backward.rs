@@ -8,11 +8,11 @@
 //!
 //! `da` is never in memory, and not rounded.
 
-use crate::tiled::{GROUPS, Pair, Product, ProductTile, Summed, Tiled};
 use super::{BOUND, LoraLinear, MapTiles, X, Y, matrix, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::simple::swiglu::Activation;
+use crate::tiled::{GROUPS, Pair, Product, ProductTile, Summed, Tiled};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
 use crate::train::products::{Form, nn};
@@ -68,7 +68,12 @@ impl LoraSwiGluBackward {
     }
 
     /// `dg` and `dup` of 64 columns, from `from` on: `dg` in place of the sums, `dup` in sums of its own.
-    fn finish<'k>(k: Builder<'k>, summed: &mut Summed<'_, 'k, bf16>, dup: &mut Accumulators<'k, f32>, from: u32) {
+    fn finish<'k>(
+        k: Builder<'k>,
+        summed: &mut Summed<'_, 'k, bf16>,
+        dup: &mut Accumulators<'k, f32>,
+        from: u32,
+    ) {
         let (g, up) = (summed.extra(), summed.extra());
         for (i, (g, up)) in (0..).zip(g.into_iter().flatten().zip(up.into_iter().flatten())) {
             if i % 4 == 0 {

@@ -1,0 +1,76 @@
+//! Accesses of a whole warp to global memory in a traced launch, recorded at once.
+//!
+//! The lanes of a warp mostly access words side by side, in one run or a few, or all load the same. If such an access races
+//! with nothing, it is recorded run by run; otherwise the lanes are recorded [one by one](super::global), which names the
+//! race.
+
+use std::ops::Range;
+
+use super::block::Worker;
+use super::memory::Addresses;
+use super::shared::Access;
+use super::warp::Warp;
+use super::words::Spread;
+use crate::accesses::MemoryOperation;
+use crate::allocation::Allocation;
+use crate::code::Scope;
+
+/// Runs of words that are recorded at once.
+const MOST_RUNS: usize = 8;
+
+/// The words that lanes access, so many each, as runs: all the same, or side by side for lanes side by side; none if there
+/// are too many.
+fn runs_of(
+    mask: u32,
+    addresses: &Addresses,
+    words: u32,
+    runs: &mut [(Range<u64>, Spread); MOST_RUNS],
+) -> Option<usize> {
+    let (each, shift) = (u64::from(words), words.trailing_zeros());
+    let first = addresses[0] / 4;
+    if addresses.iter().all(|a| *a == addresses[0]) {
+        runs[0] = (first..first + each, Spread::Same(mask));
+        return Some(1);
+    }
+    let (mut count, mut next) = (0, u64::MAX);
+    for (lane, address) in addresses.iter().enumerate().filter(|_| mask == u32::MAX) {
+        let first = address / 4;
+        if first != next {
+            *runs.get_mut(count)? = (first..first, Spread::Beside { first, lane: lane as u32, shift });
+            count += 1;
+        }
+        next = first + each;
+        runs[count - 1].0.end = next;
+    }
+    Some(count).filter(|count| *count > 0)
+}
+
+impl Worker<'_, '_> {
+    /// Records an access of all lanes at once, if they access words side by side, or load the same, and race with nothing.
+    pub(super) fn record_together(
+        &mut self,
+        w: &Warp,
+        mask: u32,
+        (operation, scope): (MemoryOperation, Scope),
+        a: &Allocation,
+        addresses: &Addresses,
+        bytes: u32,
+    ) -> bool {
+        let writes = operation.writes();
+        let whole = bytes.is_multiple_of(4) && (bytes / 4).is_power_of_two();
+        let Some(recorder) = self.recorder.as_mut().filter(|_| whole) else { return false };
+        let seen = if scope == Scope::Device { operation } else { operation.within_block() };
+        if operation.is_strong() {
+            return false;
+        }
+        let access = Access { pc: w.now.pc, thread: w.index * 32, reads: true, writes, ..Access::default() };
+        let mut runs = [const { (0..0, Spread::Same(0)) }; MOST_RUNS];
+        match runs_of(mask, addresses, bytes / 4, &mut runs) {
+            None => false,
+            Some(_) if writes && matches!(runs[0].1, Spread::Same(lanes) if !lanes.is_power_of_two()) => {
+                false
+            }
+            Some(n) => recorder.record_together(&self.shared, access, seen, a.base, &runs[..n]),
+        }
+    }
+}

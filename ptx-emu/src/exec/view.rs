@@ -1,0 +1,133 @@
+//! Earlier accesses to memory as all lanes of a warp see them: which are ordered before, and what two reads of a word are
+//! remembered.
+
+use super::clocks::Clocks;
+use super::shared::{LastAccess, remember};
+
+/// What a warp knows of the others when it accesses memory.
+pub(super) struct View<'a> {
+    clocks: &'a Clocks,
+    /// For each warp and agent, the count up to which what it did is ordered before.
+    seen: &'a [u32],
+    /// Counts up to this are ordered before, whichever warp they are of.
+    pub(super) floor: u32,
+    /// What the access leaves behind, as one of the warp's first thread.
+    pub(super) new: LastAccess,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn of(clocks: &'a Clocks, new: LastAccess) -> View<'a> {
+        let seen = &clocks.seen(usize::from(new.thread) / 32)[..];
+        let floor = seen[..clocks.warps()].iter().copied().fold(u32::MAX, u32::min);
+        View { clocks, seen, floor, new }
+    }
+
+    #[inline(always)]
+    pub(super) fn at(&self, lane: u32) -> LastAccess {
+        LastAccess { thread: self.new.thread + lane as u16, ..self.new }
+    }
+
+    #[inline(always)]
+    pub(super) fn is_warps(&self, t: &LastAccess) -> bool {
+        usize::from(t.thread) / 32 < self.clocks.warps()
+    }
+
+    /// Whether an earlier access is ordered before what any of these lanes does, as [`Clocks::ordered`] says for warps.
+    #[inline(always)]
+    fn is_over(&self, t: &LastAccess) -> bool {
+        t.clock <= self.seen[usize::from(t.thread) / 32]
+    }
+
+    /// Whether nothing is wrong if these lanes come after an access to the same bytes.
+    #[inline(always)]
+    pub(super) fn is_quiet(&self, t: &LastAccess, lanes: u32) -> bool {
+        t.clock <= self.floor && self.is_warps(t) || self.is_quiet_by_far(t, lanes)
+    }
+
+    #[inline(never)]
+    fn is_quiet_by_far(&self, t: &LastAccess, lanes: u32) -> bool {
+        self.is_over(t)
+            || self.new.strong && t.strong
+            || lanes.is_power_of_two() && t.thread == self.new.thread + lanes.trailing_zeros() as u16
+    }
+
+    /// Remembers that these lanes have read a word, the lowest first.
+    #[inline(always)]
+    pub(super) fn remember(&self, reads: &mut [LastAccess; 2], lanes: u32) {
+        let [a, b] = *reads;
+        let (first, last) = (lanes.trailing_zeros(), 31 - lanes.leading_zeros());
+        let own = |t: &LastAccess| t.thread / 32 == self.new.thread / 32;
+        if a.clock <= self.floor && !(own(&b) && b.clock == self.new.clock) {
+            reads[0] = self.at(first);
+            if last != first {
+                reads[1] = self.at(last);
+            }
+        } else if !own(&a) && a.clock > self.seen[usize::from(a.thread) / 32] {
+            reads[1] = self.at(last);
+        } else {
+            self.remember_beside(reads, lanes);
+        }
+    }
+
+    /// As [`View::remember`], where one of the reads may not be over.
+    #[inline(never)]
+    fn remember_beside(&self, reads: &mut [LastAccess; 2], lanes: u32) {
+        let [a, b] = *reads;
+        let lane_of = |t: &LastAccess| match t.thread / 32 == self.new.thread / 32 {
+            true => lanes & 1 << (t.thread % 32),
+            false => 0,
+        };
+        let (first, last) = (lanes.trailing_zeros(), 31 - lanes.leading_zeros());
+        let now = |t: &LastAccess| t.clock == self.new.clock;
+        let own = lane_of(&a);
+        if own != 0 && now(&a) {
+            reads[0] = self.at(u32::from(a.thread % 32));
+            let rest = lanes & !own;
+            if rest != 0 {
+                reads[1] = self.at(31 - rest.leading_zeros());
+            }
+        } else if self.is_over(&a) && !(lane_of(&b) == 1 << first && now(&b)) {
+            reads[0] = self.at(first);
+            if last != first {
+                reads[1] = self.at(last);
+            }
+        } else if own == 0 && !self.is_over(&a) {
+            reads[1] = self.at(last);
+        } else {
+            let seen = self.seen;
+            super::lanes(lanes).for_each(|lane| remember(reads, self.at(lane as u32), seen));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is remembered of lanes together is what is remembered of one after the other.
+    #[test]
+    fn lanes_together_are_lanes_one_by_one() {
+        let mut clocks = Clocks::new(3);
+        clocks.barrier(&[0, 1, 2], &[0, 1, 2]);
+        clocks.bump(1);
+        clocks.barrier(&[0, 2], &[0, 2]);
+        let read =
+            |(clock, thread): (u32, u16)| LastAccess { clock, thread, bytes: 15, ..LastAccess::default() };
+        let new = LastAccess { pc: 7, ..read((clocks.count(1), 32)) };
+        let view = View::of(&clocks, new);
+        let threads = [1, 33, 34, 40, 63, 70];
+        let earlier = || (0..5).flat_map(|clock| threads.map(|thread| read((clock, thread))));
+        let mut cases = 0;
+        for (a, b) in earlier().flat_map(|a| earlier().map(move |b| (a, b))) {
+            for lanes in [1, 2, 6, 0x102, u32::MAX, 0x8000_0002, 0x10001] {
+                let (mut together, mut one_by_one) = ([a, b], [a, b]);
+                view.remember(&mut together, lanes);
+                super::super::lanes(lanes)
+                    .for_each(|lane| remember(&mut one_by_one, view.at(lane as u32), clocks.seen(1)));
+                assert_eq!(format!("{together:?}"), format!("{one_by_one:?}"), "{a:?} {b:?} {lanes:x}");
+                cases += 1;
+            }
+        }
+        assert_eq!(cases, 30 * 30 * 7);
+    }
+}
