@@ -239,12 +239,7 @@ impl<'g> Worker<'g, '_> {
                 .try_for_each(|lane| self.lane_allocation(w, lane, addresses[lane], bytes).map(|_| ()))?;
         }
         if self.recorder.is_some() {
-            let operation = match t.order {
-                MemoryOrder::Release => MemoryOperation::Release,
-                MemoryOrder::Weak => MemoryOperation::Write,
-                _ => MemoryOperation::StrongWrite,
-            };
-            self.record(w, mask, (operation, t.scope, Some(t)), one, addresses, bytes)?;
+            self.record(w, mask, (stored(t.order), t.scope, Some(t)), one, addresses, bytes)?;
             self.store_late(w, mask, t, addresses);
         }
         if let Some(a) = one.filter(|a| !a.constant && pattern == AddressPattern::Consecutive)
@@ -557,4 +552,13 @@ pub(crate) fn update(a: &Allocation, offset: u64, bytes: u32, f: impl Fn(u64) ->
     let next = |word: u32| Some(word & !(mask << shift) | (f(part(word)) as u32 & mask) << shift);
     let old = word.fetch_update(Relaxed, Relaxed, next);
     part(old.unwrap_or_else(|same| same))
+}
+
+/// What a store of this order is to those who look for races.
+fn stored(order: MemoryOrder) -> MemoryOperation {
+    match order {
+        MemoryOrder::Release => MemoryOperation::Release,
+        MemoryOrder::Weak => MemoryOperation::Write,
+        _ => MemoryOperation::StrongWrite,
+    }
 }
