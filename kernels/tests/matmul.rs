@@ -190,7 +190,7 @@ fn planted_faults_are_named() {
         ),
         (&one, last("fence.proxy.async.shared::cta"), &[ProxyFence]),
         (&one, all("bar.sync 1, 128"), &[SharedRace, ProxyFence, AsyncCopy]),
-        (&one, last("cp.async.bulk.wait_group.read 0"), &[AsyncUnfinished]),
+        (&one, last("cp.async.bulk.wait_group 0"), &[AsyncUnfinished]),
         // The descriptor's swizzle is 64 bytes, the map's 128.
         (
             &one,
