@@ -29,7 +29,7 @@ pub struct EmulatorConfig {
     pub checks: Checks,
 }
 
-/// What is looked at in every launch besides, which takes several times longer. A finding of it fails no call: it is in
+/// What is looked at in every launch besides, which takes up to three times as long. A finding of it fails no call: it is in
 /// [`findings`](crate::findings), in the log, and in the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checks {

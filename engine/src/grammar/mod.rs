@@ -2,8 +2,9 @@
 //! come next in it.
 //!
 //! The library `llguidance` parses; it sees tokens as bytes. Of this crate's own is what it is told of a vocabulary
-//! (`tokens`), how its tokens are tried (`masks`, `plain`, `stays`), what its errors say to whoever wrote a grammar (`fault`, `place`), and the small face that a decoder needs
-//! (`matcher`): the tokens that are allowed, those that are forced, and where the text ends.
+//! (`tokens`), how its tokens are tried (`masks`, `plain`, `stays`), what its errors say to whoever wrote a grammar (`fault`,
+//! `place`), and the small face that a decoder needs (`matcher`): the tokens that are allowed, those that are forced, and
+//! where the text ends.
 
 mod compiler;
 mod costs;

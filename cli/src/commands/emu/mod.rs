@@ -118,10 +118,11 @@ pub(crate) struct CheckArgs {
     #[arg(long, requires = "kernel")]
     pub(crate) strict: bool,
     /// Find integers divided by zero, NaN and infinity where they first appear, and floats that no integer of the type
-    /// converted to holds; takes several times longer
+    /// converted to holds; takes up to three times as long
     #[arg(long, requires = "kernel")]
     pub(crate) arithmetic: bool,
-    /// Find addresses that were derived from one variable or buffer and lead into another; takes several times longer
+    /// Find addresses that were derived from one variable or buffer and lead into another; takes up to three
+    /// times as long
     #[arg(long, requires = "kernel")]
     pub(crate) provenance: bool,
     /// Go on after a finding: with other blocks, and with other orders
