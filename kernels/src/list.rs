@@ -333,8 +333,8 @@ impl List {
     }
 
     fn train_in_bf16(&mut self) {
-        let clusters = [256, 192].map(|columns| ProductTile { columns, cluster: 2 });
-        for tile in LoraLinear::COLUMNS.map(ProductTile::of).into_iter().chain(clusters) {
+        let [a, b, ..] = ProductTile::ALL.map(ProductTile::in_pairs);
+        for tile in ProductTile::ALL.into_iter().chain([a, b]) {
             let linear = |form| LoraLinear { form, tile, bias: false, residual: false };
             let [nt, nn] = [products::Form::Nt, products::Form::Nn].map(linear);
             self.add([nt, LoraLinear { bias: true, ..nt }, LoraLinear { residual: true, ..nt }]);

@@ -16,7 +16,7 @@ use ptx_gen::*;
 const GROUP_ROWS: u32 = 64;
 const DEPTH: u32 = 64;
 /// Columns that an epilogue reads, and that leave, at a time.
-const OUT: u32 = 64;
+pub(crate) const OUT: u32 = 64;
 /// Bytes of 64 rows and columns: of a warpgroup's part of a stage, and of what leaves at a time.
 pub(crate) const PART: u32 = GROUP_ROWS * DEPTH * 2;
 /// Warpgroups that multiply.
@@ -27,19 +27,40 @@ const BAND: u32 = 8;
 /// Shared memory of a block of sm_90 less what the barriers take, in bytes.
 const SHARED: u32 = 231_424;
 
-/// The tile of `y` that a block computes, and how many blocks share its columns.
+/// The tile of `y` that a block computes, 128 rows of some columns, and whether blocks go in pairs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProductTile {
-    /// Columns: a multiple of 64 up to 256; of 32 where the epilogue reads nothing and the right operand goes along columns.
-    pub columns: u32,
-    /// Blocks of a cluster: 1, 2 or 4.
-    pub cluster: u32,
+    columns: u32,
+    /// Blocks of a cluster.
+    cluster: u32,
 }
 
 impl ProductTile {
-    /// Without a cluster.
-    pub const fn of(columns: u32) -> ProductTile {
+    /// Those of 256, 192, 128 and 64 columns, without pairs.
+    pub const ALL: [ProductTile; 4] = [Self::of(256), Self::of(192), Self::of(128), Self::of(64)];
+
+    const fn of(columns: u32) -> ProductTile {
         ProductTile { columns, cluster: 1 }
+    }
+
+    /// The tile of so many columns of [`ALL`](ProductTile::ALL); none if no block computes that many.
+    pub fn new(columns: u32) -> Option<ProductTile> {
+        Self::ALL.into_iter().find(|tile| tile.columns == columns)
+    }
+
+    /// The same, two blocks being a cluster: they have neighbouring rows, and read the right operand once for both.
+    pub const fn in_pairs(self) -> ProductTile {
+        ProductTile { cluster: 2, ..self }
+    }
+
+    /// Its columns.
+    pub const fn columns(self) -> u32 {
+        self.columns
+    }
+
+    /// Blocks of a cluster.
+    pub(crate) const fn cluster(self) -> u32 {
+        self.cluster
     }
 
     /// What names it in a kernel's name.
@@ -81,11 +102,8 @@ impl ProductTile {
     }
 
     /// What leaves at a time.
-    pub(crate) const fn out<E: TileElem>(self) -> TileOf<E> {
-        match self.columns % OUT {
-            0 => TileOf::new(GROUP_ROWS, OUT, Swizzle::B128),
-            _ => TileOf::new(GROUP_ROWS, OUT / 2, Swizzle::B64),
-        }
+    pub(crate) const fn out<E: TileElem>() -> TileOf<E> {
+        TileOf::new(GROUP_ROWS, OUT, Swizzle::B128)
     }
 
     /// Stages beside so many bytes.

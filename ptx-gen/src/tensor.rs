@@ -12,6 +12,10 @@ use crate::ty::{Kind, bf16, f16, sealed};
 use std::marker::PhantomData;
 use std::panic::Location;
 
+/// Blocks of a cluster that every device of sm_90 and newer takes, at most (CUDA C++ Programming Guide, "Thread Block
+/// Clusters").
+const MOST_BLOCKS: u32 = 8;
+
 /// What a tile holds. Sealed.
 pub trait TileElem: sealed::Sealed + Copy + 'static {
     /// The type.
@@ -132,6 +136,8 @@ impl<'k, T: Elem, A: Copy> TensorMap<'k, T, A> {
     pub fn of<E: TileElem<Memory = T>>(self, tile: TileOf<E>) -> Tiles<'k, E, A> {
         let tile = tile.tile();
         self.k.declare_tile(self.name, tile);
+        // A tile without parts is an error by now; what copies it goes on with the whole.
+        let tile = if tile.box_rows == 0 { Tile { box_rows: tile.rows.max(1), ..tile } } else { tile };
         Tiles { map: self, tile, elem: PhantomData }
     }
 
@@ -273,6 +279,11 @@ impl<'k, E: TileElem> Staged<'k, E, crate::mem::Read> {
         let parts = tile.rows / tile.box_rows;
         if parts == 1 {
             return self.load(column, row, landed);
+        }
+        if parts > MOST_BLOCKS {
+            let what =
+                format!("a tile in {parts} parts, one for each block of a cluster; at most {MOST_BLOCKS}");
+            return k.error(ErrorKind::Limit(what));
         }
         let rank = k.cluster_rank();
         // The part as if it were all that a copy brings, at its place in the tile.

@@ -368,6 +368,22 @@ fn the_host_is_told_what_maps_copy() {
 }
 
 #[test]
+fn parts_of_tiles_that_no_cluster_copies_are_refused() {
+    fn copy<'k>(k: Builder<'k>, tile: Staged<'k, f16, Read>, n: U32<'k>) {
+        let full = k.shared::<u64>("full", 1).mbarrier();
+        tile.load(n, n, full);
+        tile.load_for_cluster(n, n, full);
+    }
+    let none = errors(|k, a| copy(k, a.x.of(HALF_TILES.in_parts(0)).at(k.tile_memory("tiles")), a.n));
+    assert_eq!(none[0], "a box of 0 of 128 rows; a part of them, a multiple of 8 up to 256");
+    let many = errors(|k, a| {
+        let tile = TileOf::<f16>::new(256, 64, Swizzle::B128).in_parts(32);
+        copy(k, a.x.of(tile).at(k.tile_memory("tiles")), a.n);
+    });
+    assert_eq!(many[0], "a tile in 32 parts, one for each block of a cluster; at most 8");
+}
+
+#[test]
 fn tiles_that_do_not_fit_together_are_refused() {
     let inner = errors(|k, a| {
         let memory = k.tile_memory("tiles");

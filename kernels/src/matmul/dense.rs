@@ -1,7 +1,7 @@
 //! `y = x w^T` of two matrices of binary16 that tensor maps bring, with `f32` sums.
 
 use crate::contract::Contract;
-use crate::tiled::{GROUPS, PART, Pair, Product, ProductTile, Tiled};
+use crate::tiled::{GROUPS, OUT, PART, Pair, Product, ProductTile, Tiled};
 use ptx_gen::*;
 
 args! {
@@ -37,7 +37,7 @@ const BESIDE: u32 = GROUPS * PART;
 impl Dense {
     /// What the tensor maps of `x`, `w` and `y` copy.
     pub fn map_tiles(&self) -> [TileOf<f16>; 3] {
-        [ProductTile::left(), self.tile.right(false), self.tile.out()]
+        [ProductTile::left(), self.tile.right(false), ProductTile::out()]
     }
 }
 
@@ -57,13 +57,13 @@ impl KernelDef for Dense {
     }
 
     fn cluster(&self) -> u32 {
-        self.tile.cluster
+        self.tile.cluster()
     }
 
     fn grid(&self, a: &DenseArgs<Shape>) -> Result<Grid, ShapeError> {
         self.range("rows", a.rows, 1, 1 << 24)?;
         self.range("k", a.k, 8, 1 << 24)?;
-        self.range("blocks", a.blocks, self.tile.cluster, 1 << 16)?;
+        self.range("blocks", a.blocks, 1, 1 << 16)?;
         self.multiple("k", a.k, 8)?;
         self.multiple("n", a.n, 8)?;
         self.length("x", a.x, "rows * k", &[a.rows, a.k])?;
@@ -81,7 +81,7 @@ impl KernelDef for Dense {
         let out = memory.at(self.tile.ring(BESIDE).memory());
         tiled.run(|leaving, summed| {
             let tile = a.y.of(y).at(out.row(leaving.group, PART));
-            for from in (0..self.tile.columns).step_by(y.tile().columns as usize) {
+            for from in (0..self.tile.columns()).step_by(OUT as usize) {
                 leaving.store(&[(tile, &*summed.sums, from)], [summed.column + from, summed.row]);
             }
         });

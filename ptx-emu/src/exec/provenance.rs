@@ -12,7 +12,7 @@ use super::local::own;
 use super::memory::{Resolved, resolve};
 use super::origins::Origin;
 use super::regs::{Bank, Regs};
-use super::rules::Register;
+use super::rules::{Register, key};
 use super::warp::Warp;
 use crate::code::{Address, Space};
 use crate::fault::AllocationInfo;
@@ -49,29 +49,18 @@ struct Pending {
     sources: Vec<([u64; 32], [u32; 32])>,
 }
 
-fn key((bank, slot): Register) -> u64 {
-    u64::from(slot) << 1 | u64::from(bank == Bank::W64)
-}
-
-fn bits(regs: &Regs, (bank, slot): Register, lane: usize) -> u64 {
-    match bank {
-        Bank::W64 => regs.w64.lanes[slot as usize][lane],
-        _ => regs.w32.lanes[slot as usize][lane].into(),
-    }
-}
-
 fn mark(regs: &Regs, register: Register, lane: usize) -> u32 {
-    regs.pointers.of(key(register), lane, bits(regs, register, lane))
+    regs.pointers.of(key(register), lane, regs.bits(register, lane))
 }
 
 fn set(regs: &mut Regs, register: Register, lane: usize, of: u32) {
-    let bits = bits(regs, register, lane);
+    let bits = regs.bits(register, lane);
     regs.pointers.set(key(register), lane, bits, of);
 }
 
 fn pending(w: &Warp, mask: u32, sources: &[Register]) -> Option<Pending> {
     let all = |register: &Register| {
-        let (value, of) = (|lane| bits(&w.regs, *register, lane), |lane| mark(&w.regs, *register, lane));
+        let (value, of) = (|lane| w.regs.bits(*register, lane), |lane| mark(&w.regs, *register, lane));
         (std::array::from_fn(value), std::array::from_fn(of))
     };
     Some(Pending { pc: w.now.pc, mask, sources: sources.iter().map(all).collect() })
@@ -144,7 +133,7 @@ impl Worker<'_, '_> {
     }
 
     fn object_of_frame(&mut self, w: &Warp, d: Register, lane: usize, (offset, bytes): (u64, u64)) -> u32 {
-        let value = bits(&w.regs, d, lane);
+        let value = w.regs.bits(d, lane);
         let start = match resolve(value) {
             (Resolved::Local, at) => own(w, lane, at),
             _ => Some(value),
@@ -163,7 +152,7 @@ impl Worker<'_, '_> {
 
     /// A register was loaded with an address, if an allocation is there.
     fn loaded(&mut self, w: &mut Warp, d: Register, lane: usize) {
-        let found = self.grid.table.find(bits(&w.regs, d, lane));
+        let found = self.grid.table.find(w.regs.bits(d, lane));
         let space = Resolved::Global;
         let object = found.map(|a| Object { space, start: a.base, end: a.base + a.bytes, offset: 0 });
         let of = object.map_or(0, |object| self.number(object));
@@ -182,7 +171,7 @@ impl Worker<'_, '_> {
             let of = mark(&w.regs, register, lane);
             let known =
                 self.provenance().and_then(|known| known.objects.get(of.wrapping_sub(1) as usize).copied());
-            let at = bits(&w.regs, register, lane).wrapping_add_signed(address.offset);
+            let at = w.regs.bits(register, lane).wrapping_add_signed(address.offset);
             let Some((object, at)) = known.zip(within(w, lane, space, at)) else { continue };
             if let Some(fault) = self.strayed(w, lane, object, (at, bytes)) {
                 return self.grid.beside(fault);
@@ -259,7 +248,7 @@ fn outside(object: Object, at: u64) -> String {
 
 /// The mark of a copy: that of a source with its value, or of the only source if it was moved to another space.
 fn copied(regs: &Regs, p: &Pending, d: Register, lane: usize, moved: bool) -> u32 {
-    let value = bits(regs, d, lane);
+    let value = regs.bits(d, lane);
     let found =
         p.sources.iter().filter(|(values, _)| moved || values[lane] == value).map(|(_, marks)| marks[lane]);
     found.max().unwrap_or(0)

@@ -72,6 +72,14 @@ impl Raw for u64 {
 }
 
 impl Regs {
+    /// The bits of a register of 32 or 64 in a lane, written or not.
+    pub(super) fn bits(&self, (bank, slot): (Bank, u32), lane: usize) -> u64 {
+        match bank {
+            Bank::W64 => self.w64.lanes[slot as usize][lane],
+            _ => self.w32.lanes[slot as usize][lane].into(),
+        }
+    }
+
     /// The values of a register, which the lanes of `mask` must have written.
     #[inline(always)]
     pub(crate) fn get<R: Raw>(&self, slot: u32, mask: u32) -> Result<&[R; 32], Undefined> {

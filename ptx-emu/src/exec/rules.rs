@@ -12,6 +12,11 @@ use crate::parse::types::{Kind, Type};
 /// A register.
 pub(crate) type Register = (Bank, u32);
 
+/// What marks of a register go by.
+pub(super) fn key((bank, slot): Register) -> u64 {
+    u64::from(slot) << 1 | u64::from(bank == Bank::W64)
+}
+
 /// What an instruction does with numbers.
 #[derive(Clone, Debug)]
 pub(crate) enum Rule {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::block::Worker;
 use super::lanes;
 use super::regs::{Bank, Regs};
-use super::rules::{Register, Rule};
+use super::rules::{Register, Rule, key};
 use super::warp::Warp;
 use crate::fault::OtherPlace;
 use crate::parse::types::Type;
@@ -119,18 +119,6 @@ fn saturates(value: f64, to: Type) -> bool {
     !(value > least - 1.0 && value < most)
 }
 
-fn key((bank, slot): Register) -> u64 {
-    u64::from(slot) << 1 | u64::from(bank == Bank::W64)
-}
-
-/// The bits of a register in a lane.
-fn bits(regs: &Regs, (bank, slot): Register, lane: usize) -> u64 {
-    match bank {
-        Bank::W64 => regs.w64.lanes[slot as usize][lane],
-        _ => regs.w32.lanes[slot as usize][lane].into(),
-    }
-}
-
 fn is_written(regs: &Regs, (bank, slot): Register, mask: u32) -> bool {
     let defined = if bank == Bank::W64 { &regs.w64.defined } else { &regs.w32.defined };
     defined[slot as usize] & mask == mask
@@ -138,11 +126,11 @@ fn is_written(regs: &Regs, (bank, slot): Register, mask: u32) -> bool {
 
 /// The mark of a register in a lane.
 fn mark(regs: &Regs, register: Register, lane: usize) -> u32 {
-    regs.spoilt.of(key(register), lane, bits(regs, register, lane))
+    regs.spoilt.of(key(register), lane, regs.bits(register, lane))
 }
 
 fn set(regs: &mut Regs, register: Register, lane: usize, of: u32) {
-    let bits = bits(regs, register, lane);
+    let bits = regs.bits(register, lane);
     regs.spoilt.set(key(register), lane, bits, of);
 }
 
@@ -185,7 +173,7 @@ impl Worker<'_, '_> {
         let grid = self.grid;
         match &grid.rules[p.pc as usize] {
             Rule::Computes { d, sources } => lanes(p.mask).for_each(|lane| {
-                let sort = sort(d.1, bits(&w.regs, d.0, lane));
+                let sort = sort(d.1, w.regs.bits(d.0, lane));
                 let of = if sort == Sort::Finite { 0 } else { self.spoilt(w, &p, lane, sort, sources) };
                 set(&mut w.regs, d.0, lane, of);
             }),
@@ -260,9 +248,9 @@ impl Worker<'_, '_> {
         if !is_written(&w.regs, a, mask) || !is_written(&w.regs, b, mask) {
             return;
         }
-        let zero = |lane: &usize| show(ty, bits(&w.regs, b, *lane)) == "0";
+        let zero = |lane: &usize| show(ty, w.regs.bits(b, *lane)) == "0";
         let Some(lane) = lanes(mask).find(zero) else { return };
-        let what = format!("{} is divided by 0", show(ty, bits(&w.regs, a, lane)));
+        let what = format!("{} is divided by 0", show(ty, w.regs.bits(a, lane)));
         let mut fault = self.fault(w, 1 << lane, Class::DivisionByZero, what);
         fault.instead = "check the divisor before: what a division by zero gives is left open";
         self.grid.beside(*fault);
@@ -274,10 +262,10 @@ impl Worker<'_, '_> {
         }
         self.uses(w, mask, a);
         let marked = |lane: usize| mark(&w.regs, a, lane) != 0;
-        let saturates = |lane: &usize| !marked(*lane) && saturates(double(ty, bits(&w.regs, a, *lane)), to);
+        let saturates = |lane: &usize| !marked(*lane) && saturates(double(ty, w.regs.bits(a, *lane)), to);
         let Some(lane) = lanes(mask).find(saturates) else { return };
         let what =
-            format!("{} is converted to a {to}, which does not hold it", show(ty, bits(&w.regs, a, lane)));
+            format!("{} is converted to a {to}, which does not hold it", show(ty, w.regs.bits(a, lane)));
         let mut fault = self.fault(w, 1 << lane, Class::Saturated, what);
         fault.instead =
             "check the number before: the conversion gives the nearest integer that there is, and 0 for NaN";
@@ -287,7 +275,7 @@ impl Worker<'_, '_> {
 
 /// What is to be looked at after an instruction, if its sources are written.
 fn pending(w: &Warp, mask: u32, sources: impl Iterator<Item = Register> + Clone) -> Option<Pending> {
-    let all = |register: Register| std::array::from_fn(|lane| bits(&w.regs, register, lane));
+    let all = |register: Register| std::array::from_fn(|lane| w.regs.bits(register, lane));
     let marks = |register: Register| std::array::from_fn(|lane| mark(&w.regs, register, lane));
     let marked = sources.clone().filter(|_| !w.regs.spoilt.is_empty());
     Some(Pending {
@@ -301,7 +289,7 @@ fn pending(w: &Warp, mask: u32, sources: impl Iterator<Item = Register> + Clone)
 /// A register is what one of the sources was, or has a part of it.
 fn pass(w: &mut Warp, p: &Pending, to: Register, exactly: bool) {
     for lane in lanes(p.mask) {
-        let value = bits(&w.regs, to, lane);
+        let value = w.regs.bits(to, lane);
         let same = |values: &[u64; 32]| !exactly || values[lane] == value;
         let found =
             p.sources.iter().zip(&p.marks).filter(|(values, _)| same(values)).map(|(_, marks)| marks[lane]);
@@ -314,7 +302,7 @@ fn pass(w: &mut Warp, p: &Pending, to: Register, exactly: bool) {
 fn exchange(w: &mut Warp, p: &Pending, to: Register) {
     let [(from, marks)] = &p.sources.iter().zip(&p.marks).collect::<Vec<_>>()[..] else { return };
     for lane in lanes(p.mask) {
-        let value = bits(&w.regs, to, lane);
+        let value = w.regs.bits(to, lane);
         let of = (0..32).find(|i| marks[*i] != 0 && from[*i] == value).map_or(0, |i| marks[i]);
         set(&mut w.regs, to, lane, of);
     }

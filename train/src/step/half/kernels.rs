@@ -130,7 +130,7 @@ impl Kernels {
     ) -> &'a Kernel<K> {
         let cost = |kernel: &&Kernel<K>| {
             let (tile, [rows, columns]) = product(kernel);
-            tile.count(rows, columns).div_ceil(self.blocks) * (tile.columns + FIXED)
+            tile.count(rows, columns).div_ceil(self.blocks) * (tile.columns() + FIXED)
         };
         of.min_by_key(cost).expect("each form is loaded")
     }
@@ -157,9 +157,7 @@ fn each_tile<K>(
     sizes: &Sizes,
     load: impl Fn(ProductTile) -> Result<Kernel<K>, Error>,
 ) -> Result<Vec<Kernel<K>>, Error> {
-    let tile = |columns| match columns {
-        192.. if sizes.tokens >= PAIRED => ProductTile { columns, cluster: 2 },
-        _ => ProductTile::of(columns),
-    };
-    LoraLinear::COLUMNS.map(tile).into_iter().map(load).collect()
+    let paired = |tile: ProductTile| sizes.tokens >= PAIRED && tile.columns() >= 192;
+    let tiles = ProductTile::ALL.into_iter();
+    tiles.map(|tile| load(if paired(tile) { tile.in_pairs() } else { tile })).collect()
 }

@@ -32,7 +32,7 @@ args! {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Logits;
 
-const TILE: ProductTile = ProductTile::of(256);
+const TILE: ProductTile = ProductTile::ALL[0];
 
 impl Logits {
     /// What the tensor map of `x` copies.
@@ -77,7 +77,7 @@ impl KernelDef for Logits {
             let lane = k.lane();
             let row = summed.row + ((k.tid() & 127) / 32 * 16 + (lane >> 2));
             let column = summed.column + (lane & 3) * 2;
-            for eight in 0..TILE.columns / 8 {
+            for eight in 0..TILE.columns() / 8 {
                 if eight % 8 == 0 {
                     k.note("store 64 columns");
                 }

@@ -32,13 +32,14 @@ pub use swiglu::{LoraSwiGlu, LoraSwiGluArgs};
 pub use swiglu_backward::{LoraSwiGluBackward, LoraSwiGluBackwardArgs};
 
 use crate::case::Random;
+use crate::contract::Contract;
 use crate::tiled::ProductTile;
 use ptx_gen::*;
 
 /// What the tensor maps of left operands and of what an epilogue reads copy.
 const X: TileOf<bf16> = ProductTile::left();
 /// What those of results copy.
-const Y: TileOf<bf16> = ProductTile::of(64).out();
+const Y: TileOf<bf16> = ProductTile::out();
 
 /// The sum of a product's magnitudes is at most this many times its largest, and tensor cores cut off: a bound on what
 /// sums of numbers from -1 to 1 lose, beside the rounding of `y`.
@@ -53,5 +54,36 @@ fn scalar(arg: &CpuArg) -> u32 {
     match arg {
         CpuArg::Scalar(bits) => *bits as u32,
         _ => 0,
+    }
+}
+
+/// What a product of one projection with its adapter multiplies, as its contract sees it.
+struct Operands {
+    rows: u32,
+    columns: u32,
+    depth: u32,
+    rank: u32,
+    blocks: u32,
+    /// Elements of the left and of the right operands: `x` and the weights, `u` and the adapter's matrix.
+    frozen: [usize; 2],
+    adapter: [usize; 2],
+}
+
+impl Operands {
+    /// The contract of the operands; `b` is the name of the adapter's matrix.
+    fn check(&self, kernel: &impl Contract, b: &str) -> Result<(), ShapeError> {
+        let Operands { rows, columns, depth, rank, .. } = *self;
+        kernel.range("rows", rows, 1, 1 << 24)?;
+        kernel.range("blocks", self.blocks, 1, 1 << 16)?;
+        kernel.multiple("columns", columns, 8)?;
+        kernel.multiple("depth", depth, 8)?;
+        kernel.require(rank.is_multiple_of(8), || format!("rank is {rank}, must be a multiple of 8"))?;
+        kernel.length("x", self.frozen[0], "rows * depth", &[rows, depth])?;
+        kernel.length("w", self.frozen[1], "columns * depth", &[columns, depth])?;
+        if rank > 0 {
+            kernel.length("u", self.adapter[0], "rows * rank", &[rows, rank])?;
+            kernel.length(b, self.adapter[1], "rank * columns", &[rank, columns])?;
+        }
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! A projection with its adapter, and gradients of its input.
 
-use super::{BOUND, X, Y, matrix, scalar};
+use super::{BOUND, Operands, X, Y, matrix, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::tiled::{GROUPS, Pair, Product, ProductTile, Summed, Tiled};
@@ -46,7 +46,7 @@ args! {
 pub struct LoraLinear {
     /// NT or NN.
     pub form: Form,
-    /// The tile of a block.
+    /// The tile of a block. Which is best depends on the shape of `y` and on the device's multiprocessors.
     pub tile: ProductTile,
     /// Whether a bias is added.
     pub bias: bool,
@@ -71,9 +71,6 @@ pub struct MapTiles {
 }
 
 impl LoraLinear {
-    /// Columns of a tile. Which is best depends on the shape of `y` and on the device's multiprocessors.
-    pub const COLUMNS: [u32; 4] = [256, 192, 128, 64];
-
     /// What the tensor maps copy.
     pub fn map_tiles(&self) -> MapTiles {
         MapTiles { x: X, w: self.tile.right(self.form == Form::Nn), b: self.tile.right(true), y: Y }
@@ -142,22 +139,14 @@ impl KernelDef for LoraLinear {
     }
 
     fn cluster(&self) -> u32 {
-        self.tile.cluster
+        self.tile.cluster()
     }
 
     fn grid(&self, a: &LoraLinearArgs<Shape>) -> Result<Grid, ShapeError> {
         self.require(self.form != Form::Tn, || "there is no form TN of it".into())?;
-        self.range("rows", a.rows, 1, 1 << 24)?;
-        self.range("blocks", a.blocks, 1, 1 << 16)?;
-        self.multiple("columns", a.columns, 8)?;
-        self.multiple("depth", a.depth, 8)?;
-        self.require(a.rank.is_multiple_of(8), || format!("rank is {}, must be a multiple of 8", a.rank))?;
-        self.length("x", a.x, "rows * depth", &[a.rows, a.depth])?;
-        self.length("w", a.w, "columns * depth", &[a.columns, a.depth])?;
-        if a.rank > 0 {
-            self.length("u", a.u, "rows * rank", &[a.rows, a.rank])?;
-            self.length("b", a.b, "rank * columns", &[a.rank, a.columns])?;
-        }
+        let LoraLinearArgs { rows, columns, depth, rank, blocks, .. } = *a;
+        let (frozen, adapter) = ([a.x, a.w], [a.u, a.b]);
+        Operands { rows, columns, depth, rank, blocks, frozen, adapter }.check(self, "b")?;
         self.length("bias", a.bias, "columns", &[if self.bias { a.columns } else { 0 }])?;
         if self.residual {
             self.length("residual", a.residual, "rows * columns", &[a.rows, a.columns])?;
@@ -176,7 +165,7 @@ impl KernelDef for LoraLinear {
         let out = memory.at(self.tile.ring(BESIDE).memory());
         tiled.run(|leaving, mut summed| {
             let y = a.y.of(Y).at(out.row(leaving.group, Y.bytes()));
-            for from in (0..self.tile.columns).step_by(64) {
+            for from in (0..self.tile.columns()).step_by(64) {
                 k.note("factor, bias and residual of 64 columns; round and store them");
                 self.finish(k, &a, &mut summed, from);
                 leaving.store(&[(y, &*summed.sums, from)], [summed.column + from, summed.row]);
@@ -229,12 +218,12 @@ impl Variant for LoraLinear {
             Case { label, args, bound: BOUND }
         };
         let mut cases = vec![[1, 8, 8, 0, 1], [64, 72, 200, 72, 1]];
-        if self.tile.columns == 128 {
+        if self.tile.columns() == 128 {
             cases.push([130, 136, 136, 8, 2]);
         }
-        if self.tile.columns == 256 && !self.bias && !self.residual {
+        if self.tile.columns() == 256 && !self.bias && !self.residual {
             // Two bands of rows, of which the last is short; a block has several tiles.
-            cases.push([1100, self.tile.columns + 8, 8, 0, 3]);
+            cases.push([1100, self.tile.columns() + 8, 8, 0, 3]);
         }
         cases.into_iter().map(case).collect()
     }

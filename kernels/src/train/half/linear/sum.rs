@@ -114,7 +114,7 @@ impl KernelDef for LoraSum {
     }
 
     fn cluster(&self) -> u32 {
-        self.tile.cluster
+        self.tile.cluster()
     }
 
     fn grid(&self, a: &LoraSumArgs<Shape>) -> Result<Grid, ShapeError> {
@@ -147,7 +147,7 @@ impl KernelDef for LoraSum {
         let out = memory.at(self.tile.ring(BESIDE).memory());
         tiled.run(|leaving, summed| {
             let y = a.y.of(Y).at(out.row(leaving.group, Y.bytes()));
-            for from in (0..self.tile.columns).step_by(64) {
+            for from in (0..self.tile.columns()).step_by(64) {
                 k.note("round and store 64 columns");
                 leaving.store(&[(y, &*summed.sums, from)], [summed.column + from, summed.row]);
             }
@@ -189,7 +189,7 @@ impl Variant for LoraSum {
         let cases = [
             ([1, 8, 1], [8, 0, 0], [0, 0, 0]),
             ([64, 72, 1], [72, 200, 0], [16, 72, 0]),
-            ([130, self.tile.columns + 8, 2], [136, 8, 72], [8, 0, 16]),
+            ([130, self.tile.columns() + 8, 2], [136, 8, 72], [8, 0, 16]),
         ];
         cases.map(case).into()
     }

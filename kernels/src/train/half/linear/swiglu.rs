@@ -7,7 +7,7 @@
 //!
 //! `a` is made of the rounded `up`, as the backward reads it: to the same bits as by a kernel of its own.
 
-use super::{BOUND, LoraLinear, MapTiles, X, Y, scalar};
+use super::{BOUND, LoraLinear, MapTiles, Operands, X, Y, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::simple::swiglu::Activation;
@@ -103,21 +103,13 @@ impl KernelDef for LoraSwiGlu {
     }
 
     fn cluster(&self) -> u32 {
-        self.tile.cluster
+        self.tile.cluster()
     }
 
     fn grid(&self, a: &LoraSwiGluArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.range("rows", a.rows, 1, 1 << 24)?;
-        self.range("blocks", a.blocks, 1, 1 << 16)?;
-        self.multiple("columns", a.columns, 8)?;
-        self.multiple("depth", a.depth, 8)?;
-        self.require(a.rank.is_multiple_of(8), || format!("rank is {}, must be a multiple of 8", a.rank))?;
-        self.length("x", a.x, "rows * depth", &[a.rows, a.depth])?;
-        self.length("w", a.w, "columns * depth", &[a.columns, a.depth])?;
-        if a.rank > 0 {
-            self.length("u", a.u, "rows * rank", &[a.rows, a.rank])?;
-            self.length("b", a.b, "rank * columns", &[a.rank, a.columns])?;
-        }
+        let LoraSwiGluArgs { rows, columns, depth, rank, blocks, .. } = *a;
+        let (frozen, adapter) = ([a.x, a.w], [a.u, a.b]);
+        Operands { rows, columns, depth, rank, blocks, frozen, adapter }.check(self, "b")?;
         for (name, len) in [("g", a.g), ("up", a.up), ("a", a.a)] {
             self.length(name, len, "rows * columns", &[a.rows, a.columns])?;
         }
@@ -140,7 +132,7 @@ impl KernelDef for LoraSwiGlu {
             let out = out.row(leaving.group, 2 * Y.bytes());
             let (up, to) = (a.up.of(Y).at(out), a.a.of(Y).at(out.at(Y.bytes())));
             let mut gated = Accumulators::zero(k, 64);
-            for from in (0..self.tile.columns).step_by(64) {
+            for from in (0..self.tile.columns()).step_by(64) {
                 k.note("g of 64 columns");
                 Self::finish(k, &mut summed, &mut gated, from);
                 k.note("round and store 64 columns of up and a");
@@ -178,7 +170,7 @@ impl Variant for LoraSwiGlu {
             let label = format!("rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks}");
             Case { label, args, bound: BOUND }
         };
-        [[1, 8, 8, 0, 1], [64, 72, 200, 72, 1], [130, self.tile.columns + 8, 136, 8, 2]].map(case).into()
+        [[1, 8, 8, 0, 1], [64, 72, 200, 72, 1], [130, self.tile.columns() + 8, 136, 8, 2]].map(case).into()
     }
 
     fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {

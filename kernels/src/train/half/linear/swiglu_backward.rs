@@ -8,7 +8,7 @@
 //!
 //! `da` is never in memory, and not rounded.
 
-use super::{BOUND, LoraLinear, MapTiles, X, Y, matrix, scalar};
+use super::{BOUND, LoraLinear, MapTiles, Operands, X, Y, matrix, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::simple::swiglu::Activation;
@@ -106,21 +106,13 @@ impl KernelDef for LoraSwiGluBackward {
     }
 
     fn cluster(&self) -> u32 {
-        self.tile.cluster
+        self.tile.cluster()
     }
 
     fn grid(&self, a: &LoraSwiGluBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.range("rows", a.rows, 1, 1 << 24)?;
-        self.range("blocks", a.blocks, 1, 1 << 16)?;
-        self.multiple("columns", a.columns, 8)?;
-        self.multiple("depth", a.depth, 8)?;
-        self.require(a.rank.is_multiple_of(8), || format!("rank is {}, must be a multiple of 8", a.rank))?;
-        self.length("x", a.x, "rows * depth", &[a.rows, a.depth])?;
-        self.length("w", a.w, "depth * columns", &[a.depth, a.columns])?;
-        if a.rank > 0 {
-            self.length("u", a.u, "rows * rank", &[a.rows, a.rank])?;
-            self.length("a", a.a, "rank * columns", &[a.rank, a.columns])?;
-        }
+        let LoraSwiGluBackwardArgs { rows, columns, depth, rank, blocks, .. } = *a;
+        let (frozen, adapter) = ([a.x, a.w], [a.u, a.a]);
+        Operands { rows, columns, depth, rank, blocks, frozen, adapter }.check(self, "a")?;
         for (name, len) in [("g", a.g), ("up", a.up), ("dg", a.dg), ("dup", a.dup)] {
             self.length(name, len, "rows * columns", &[a.rows, a.columns])?;
         }
@@ -143,7 +135,7 @@ impl KernelDef for LoraSwiGluBackward {
             let out = out.row(leaving.group, 2 * Y.bytes());
             let (dg, dup) = (a.dg.of(Y).at(out), a.dup.of(Y).at(out.at(Y.bytes())));
             let mut of_up = Accumulators::zero(k, 64);
-            for from in (0..self.tile.columns).step_by(64) {
+            for from in (0..self.tile.columns()).step_by(64) {
                 k.note("g and up of 64 columns");
                 Self::finish(k, &mut summed, &mut of_up, from);
                 k.note("round and store 64 columns of dg and dup");
@@ -176,7 +168,7 @@ impl Variant for LoraSwiGluBackward {
             let label = format!("rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks}");
             Case { label, args, bound: BOUND }
         };
-        [[1, 8, 8, 0, 1], [64, 72, 200, 72, 1], [130, self.tile.columns + 8, 136, 8, 2]].map(case).into()
+        [[1, 8, 8, 0, 1], [64, 72, 200, 72, 1], [130, self.tile.columns() + 8, 136, 8, 2]].map(case).into()
     }
 
     fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {
