@@ -212,7 +212,8 @@ fn shows_a_plan_without_training() {
 #[test]
 fn refuses_early_by_name() {
     let bench = Bench::new(SAMPLES);
-    let cases: [(&[&str], &str); 16] = [
+    let cases: [(&[&str], &str); 17] = [
+        (&["--absmax", "nested"], "--absmax nested would change nothing: the projections stay in Q4_K, Q6_K"),
         (&["--targets", "lm_head"], "no projection of that name"),
         (&["--rank", "0"], "rank is 0, must be at least 1"),
         (&["--dropout", "1"], "dropout is 1, must be from 0 to below 1"),

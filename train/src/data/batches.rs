@@ -1,8 +1,7 @@
 //! Batches: which samples each optimizer step learns.
 
-use std::cell::RefCell;
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::order::{packed, shuffled};
 use super::sample::{Data, Sample};
@@ -49,7 +48,8 @@ pub struct Batches {
     shape: Shape,
     /// Tokens of each sample.
     lens: Vec<usize>,
-    epochs: RefCell<Epochs>,
+    /// Clones share it: the plan is that of the samples and the shape.
+    epochs: Arc<Mutex<Epochs>>,
     steps: u32,
 }
 
@@ -59,7 +59,7 @@ struct Epochs {
     /// Of the first, and of each behind one that was packed.
     starts: Vec<Start>,
     /// The rows of samples of the epoch that was asked for last, and its number.
-    packed: (usize, Rc<Vec<Vec<usize>>>),
+    packed: (usize, Arc<Vec<Vec<usize>>>),
 }
 
 /// The first step of an epoch, and its first micro-batch, from 0.
@@ -72,7 +72,7 @@ struct Start {
 /// Where a step's samples are.
 struct Place {
     /// The rows of its epoch.
-    rows: Rc<Vec<Vec<usize>>>,
+    rows: Arc<Vec<Vec<usize>>>,
     /// The epoch's first micro-batch.
     first: u64,
     /// Its micro-batches, counted from that.
@@ -94,9 +94,9 @@ impl Batches {
         let samples = data.samples.len();
         Error::unless(samples > 0, "the number of samples", samples, "at least 1")?;
         let lens: Vec<usize> = data.samples.iter().map(|sample| sample.ids.len()).collect();
-        let none = Epochs { starts: vec![Start { step: 0, micro: 0 }], packed: (usize::MAX, Rc::default()) };
-        let mut batches = Batches { data, shape, lens, epochs: RefCell::new(none), steps: 0 };
-        batches.epochs.borrow_mut().extend(&batches);
+        let none = Epochs { starts: vec![Start { step: 0, micro: 0 }], packed: (usize::MAX, Arc::default()) };
+        let mut batches = Batches { data, shape, lens, epochs: Arc::new(Mutex::new(none)), steps: 0 };
+        batches.known().extend(&batches);
         batches.steps = match shape.length {
             Length::Steps(steps) => batches.check_steps(steps)?,
             Length::Epochs(epochs) => batches.steps_of(epochs)?,
@@ -119,7 +119,7 @@ impl Batches {
         let samples = u64::from(epochs) * self.data.samples.len() as u64;
         let wanted = "at most 16, or so many that they have at most 2^26 samples in all; give a number of steps instead";
         Error::unless(epochs <= FEW || samples <= PLANNED, what, epochs, wanted)?;
-        let mut known = self.epochs.borrow_mut();
+        let mut known = self.known();
         while known.starts.len() <= epochs as usize {
             known.extend(self);
         }
@@ -128,10 +128,14 @@ impl Batches {
         Error::unless(micro < 1 << 32, what, micro, wanted).map(|()| step as u32)
     }
 
+    fn known(&self) -> MutexGuard<'_, Epochs> {
+        self.epochs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The rows of an epoch.
-    fn pack(&self, epoch: usize) -> Rc<Vec<Vec<usize>>> {
+    fn pack(&self, epoch: usize) -> Arc<Vec<Vec<usize>>> {
         let order = shuffled(self.data.samples.len(), self.shape.seed, epoch as u32);
-        Rc::new(match self.shape.packing {
+        Arc::new(match self.shape.packing {
             true => packed(&order, &self.lens, self.shape.len),
             false => order.into_iter().map(|sample| vec![sample]).collect(),
         })
@@ -149,7 +153,7 @@ impl Batches {
     /// Micro-batches of all steps. Where the number of steps is given and they are more than those of an epoch, all epochs
     /// are taken to be as long as the first.
     pub fn micro_batches(&self) -> u64 {
-        let known = self.epochs.borrow();
+        let known = self.known();
         let steps = u64::from(self.steps);
         if let Some(end) = known.starts.iter().find(|start| start.step == steps) {
             return end.micro;
@@ -173,13 +177,13 @@ impl Batches {
 
     /// The share of the first epoch's tokens that are no padding.
     pub fn fill(&self) -> f64 {
-        let all = self.epochs.borrow().starts[1].micro as usize * self.tokens();
+        let all = self.known().starts[1].micro as usize * self.tokens();
         self.data.tokens() as f64 / all as f64
     }
 
     /// The epoch of a step, from 0.
     pub fn epoch(&self, step: u32) -> usize {
-        self.epochs.borrow_mut().of(step, self)
+        self.known().of(step, self)
     }
 
     /// The micro-batches of a step, from 0.
@@ -200,7 +204,7 @@ impl Batches {
     }
 
     fn place(&self, step: u32) -> Place {
-        let mut known = self.epochs.borrow_mut();
+        let mut known = self.known();
         let epoch = known.of(step, self);
         if known.packed.0 != epoch {
             known.packed = (epoch, self.pack(epoch));
@@ -303,6 +307,23 @@ mod tests {
             lines.sort_unstable();
             assert!(lines.into_iter().eq(1..=40), "epoch {epoch}");
         }
+    }
+
+    /// Whoever trains on one thread may look at batches from another.
+    #[test]
+    fn batches_are_shared_by_threads() {
+        let all = batches(40, Length::Epochs(2)).unwrap();
+        let last = all.steps() - 1;
+        let found = std::thread::scope(|scope| {
+            let others = [0, last].map(|step| {
+                scope.spawn({
+                    let all = &all;
+                    move || all.step(step)
+                })
+            });
+            others.map(|other| other.join().unwrap())
+        });
+        assert_eq!(found, [0, last].map(|step| all.clone().step(step)));
     }
 
     #[test]

@@ -45,6 +45,7 @@ impl Plan {
         samples: &Samples,
     ) -> Result<Plan, Failure> {
         check_flags(args, model.outline.config.context as usize)?;
+        check_absmax(args, model)?;
         let batches = &samples.training;
         let schedule = Schedule {
             decay: args.schedule.into(),
@@ -233,6 +234,19 @@ fn check_flags(args: &Args, context: usize) -> Result<(), Failure> {
         return refused(format!("--warmup {} is no number of steps", args.warmup));
     }
     Ok(())
+}
+
+/// Refuses nested absmax where nothing is quantized.
+fn check_absmax(args: &Args, model: &Model) -> Result<(), Failure> {
+    let formats = base::formats(&model.outline, args.quantization());
+    if args.absmax == AbsmaxChoice::F32 || formats.contains_key("nested NF4") {
+        return Ok(());
+    }
+    let formats: Vec<_> = formats.into_keys().collect();
+    Err(Failure::Input(format!(
+        "--absmax nested would change nothing: the projections stay in {}; leave it out",
+        formats.join(", ")
+    )))
 }
 
 /// The steps of the warm-up; below 1 it is their share of all.
