@@ -51,8 +51,9 @@ pub(super) struct Kernels {
 /// What a tile costs besides its columns, in columns: what the kernel of prompts costs besides its tokens.
 const FIXED: u32 = 36;
 
-/// Rows from which blocks with wide tiles work in pairs, as clusters that share what they read of the weights.
-const PAIRED: u32 = 1024;
+/// Rows from which blocks with wide tiles work in pairs: with 1,024 a step of 1.5B was 1 % slower so, with 2,048 one of 8B
+/// 2 % faster (docs/experiments.md).
+const PAIRED: u32 = 2048;
 
 impl Kernels {
     pub(super) fn load(
