@@ -1,7 +1,7 @@
 //! Rings of stages in shared memory: one thread fills a stage while others read those before.
 //!
-//! Each stage has two mbarriers. `full` counts the bytes that have landed; `empty` counts the warps that have done with
-//! them. Both go through phases, told apart by their parity: a place in the ring ([`RingAt`]) is a stage and the parity
+//! Each stage has two mbarriers. `full` counts the bytes that have landed, and the blocks that fill the stage; `empty` counts
+//! the warps that have done with them. Both go through phases, told apart by their parity: a place in the ring ([`RingAt`]) is a stage and the parity
 //! of its phase, which changes when the ring comes round.
 
 use crate::asynchronous::Mbarrier;
@@ -72,7 +72,7 @@ impl<'k> Ring<'k> {
     #[track_caller]
     pub fn init(&self) {
         for stage in 0..self.shape.stages {
-            self.full.at(stage).mbarrier().init(1);
+            self.full.at(stage).mbarrier().init(self.shape.blocks);
             self.empty.at(stage).mbarrier().init(self.shape.readers * self.shape.blocks);
         }
         self.k.fence_mbarriers();
@@ -110,8 +110,18 @@ impl<'k> Ring<'k> {
         self.empty.at(stage).mbarrier().wait(parity ^ 1);
         let full = self.full.at(stage).mbarrier();
         full.arrive_expect(bytes);
+        self.tell_others(full);
         copies(self.memory.row(stage, self.shape.bytes), full);
         self.advance(at);
+    }
+
+    /// Tells the other blocks of the cluster that the stage has been released here. A warp that waits for theirs then knows,
+    /// and releases it here only after. Without it, nothing would order that where copies stay in their own block: a fast
+    /// block's release could be counted for the time before.
+    #[track_caller]
+    fn tell_others(&self, full: Mbarrier<'k>) {
+        let blocks = self.shape.blocks;
+        (1..blocks).for_each(|i| full.arrive_in_block((self.k.cluster_rank() + i) % blocks));
     }
 
     /// Waits until the bytes of the stage have landed; gives its memory.

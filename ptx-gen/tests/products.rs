@@ -452,7 +452,7 @@ fn a_ring_has_a_barrier_each_way() {
     );
     let count = |part: &str| text.iter().filter(|line| line.contains(part)).count();
     assert_eq!((count("mbarrier.init.shared.b64"), count(".multicast::cluster [")), (6, 1));
-    assert_eq!((count("mbarrier.try_wait"), count("mbarrier.arrive.shared::cluster.b64 _,")), (2, 1));
+    assert_eq!((count("mbarrier.try_wait"), count("mbarrier.arrive.shared::cluster.b64 _,")), (2, 2));
     let odd = errors(|k, _| {
         let shape = RingShape { stages: 3, bytes: 1000, readers: 4, blocks: 9 };
         _ = k.ring(k.tile_memory("stages"), shape);
