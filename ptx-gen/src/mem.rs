@@ -4,7 +4,7 @@ use crate::build::{Builder, Pred, Src, U32, Val, Var};
 use crate::elem::Elem;
 use crate::few::Few;
 use crate::fold::literal;
-use crate::ir::{Base, Imm, Operand, Reg, SharedArray};
+use crate::ir::{Base, Operand, Reg, SharedArray};
 use crate::isa::{self, Op};
 use crate::ops::Ordered;
 use crate::ty::{Kind, Num, Ty};
@@ -135,37 +135,8 @@ impl<'k, T: Elem, A: Space> Ptr<'k, T, A> {
         if self.offset == 0 { base } else { base + self.offset as u32 }
     }
 
-    /// The register of the base, with the offset added.
-    #[track_caller]
-    fn base_with_offset(self) -> Reg {
-        let by = |bits| Operand::Imm(Imm { kind: A::ADDRESS, bits });
-        let base = Operand::Reg(self.base);
-        match A::ADDRESS {
-            _ if self.offset == 0 => self.base,
-            Kind::U64 => {
-                let by = by(i64::from(self.offset) as u64);
-                self.k.emit::<u64, 2>(&isa::ADD, Kind::U64, [base, by]).reg
-            }
-            kind => self.k.emit::<u32, 2>(&isa::ADD, kind, [base, by(u64::from(self.offset as u32))]).reg,
-        }
-    }
-
     pub(crate) fn addr(self) -> Operand {
         Operand::Addr(Base::Reg(self.base), self.offset)
-    }
-}
-
-impl<'k> Pred<'k> {
-    /// `self ? a : b`, of addresses.
-    #[track_caller]
-    pub fn select_ptr<T: Elem, A: Space>(self, a: Ptr<'k, T, A>, b: Ptr<'k, T, A>) -> Ptr<'k, T, A> {
-        let [x, y] = [a.base_with_offset(), b.base_with_offset()].map(Operand::Reg);
-        let of = [x, y, Operand::Reg(self.reg)];
-        let base = match A::ADDRESS {
-            Kind::U64 => self.k.emit::<u64, 3>(&isa::SELP, Kind::U64, of).reg,
-            kind => self.k.emit::<u32, 3>(&isa::SELP, kind, of).reg,
-        };
-        Ptr { base, offset: 0, ..a }
     }
 }
 

@@ -60,7 +60,7 @@ impl Step {
         let [dx, part] = &work.dx;
         let all = [(Q, &*work.dq), (K, &*work.dk), (V, &*work.dv)];
         if l == 0 {
-            return self.adapter_gradients(queue, l, &all, x1);
+            return all.iter().try_for_each(|&(p, dy)| self.adapter_du(queue, (l, p), [dy, x1]).map(drop));
         }
         if self.dropout.is_none() {
             self.sum_backward(queue, l, &all, x1, dx)?;

@@ -35,7 +35,7 @@ impl Step {
         self.attention(queue, Purpose::Training, l)?;
         self.gated(queue, Purpose::Training, l)?;
         let a = &self.buffers.kept.layer(l).a;
-        self.adapter_inputs(queue, Purpose::Training, l, &[Projection::Down], a)
+        self.adapter_u(queue, Purpose::Training, (l, Projection::Down), a).map(drop)
     }
 
     /// Rounds the adapters, and embeds the tokens.
@@ -54,11 +54,9 @@ impl Step {
         let Sizes { tokens, heads, kv_heads, .. } = self.sizes;
         self.norm(queue, h, &weights.attention_norm, &layer.x1, &layer.inv1)?;
         let norms = [weights.q_norm.as_ref(), weights.k_norm.as_ref()];
-        use Projection::{K, O, Q, V};
-        self.adapter_inputs(queue, purpose, l, &[Q, K, V], &layer.x1)?;
-        self.queries_or_keys(queue, (l, Q), norms[0], &layer.q)?;
-        self.queries_or_keys(queue, (l, K), norms[1], &layer.k)?;
-        self.project(queue, (l, V), &layer.x1, None, &layer.v)?;
+        self.queries_or_keys(queue, purpose, (l, Projection::Q), norms[0], &layer.q)?;
+        self.queries_or_keys(queue, purpose, (l, Projection::K), norms[1], &layer.k)?;
+        self.project(queue, purpose, (l, Projection::V), &layer.x1, None, &layer.v)?;
         let args = FlashForwardArgs::<Host> {
             q: &layer.q.rotated,
             k: &layer.k.rotated,
@@ -71,14 +69,14 @@ impl Step {
             kv_heads,
         };
         queue.launch(&self.kernels.attention, args)?;
-        self.adapter_inputs(queue, purpose, l, &[O], &layer.o)?;
-        self.project(queue, (l, O), &layer.o, Some(h), &layer.h1)
+        self.project(queue, purpose, (l, Projection::O), &layer.o, Some(h), &layer.h1)
     }
 
     /// A projection, then the head norm if there is one, then RoPE.
     fn queries_or_keys(
         &self,
         queue: &mut impl Queue,
+        purpose: Purpose,
         place: Place,
         gains: Option<&Buffer<f32>>,
         to: &Rotated,
@@ -88,7 +86,7 @@ impl Step {
             Some((raw, _)) => raw.view(),
             None => self.buffers.work.raw[place.1 as usize].view(),
         };
-        self.project(queue, place, &self.buffers.kept.layer(place.0).x1, None, &raw)?;
+        self.project(queue, purpose, place, &self.buffers.kept.layer(place.0).x1, None, &raw)?;
         let (freq, positions) = (&self.constants.freq, &self.slots.batch.positions);
         let nothing = freq.view_range(0..0);
         let args = RotateForwardArgs::<Host> {
@@ -108,18 +106,15 @@ impl Step {
     fn feed_forward(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
         self.gated(queue, purpose, l)?;
         let (Layer { h1, a, .. }, to) = (self.buffers.kept.layer(l), &self.buffers.kept.streams[l + 1]);
-        self.adapter_inputs(queue, purpose, l, &[Projection::Down], a)?;
-        self.project(queue, (l, Projection::Down), a, Some(h1), to)
+        self.project(queue, purpose, (l, Projection::Down), a, Some(h1), to)
     }
 
     /// The feed-forward block up to its last projection.
     fn gated(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
         let Layer { h1, inv2, x2, g, up, a, .. } = self.buffers.kept.layer(l);
         self.norm(queue, h1, &self.weights.layers[l].feed_forward_norm, x2, inv2)?;
-        use Projection::{Gate, Up};
-        self.adapter_inputs(queue, purpose, l, &[Gate, Up], x2)?;
-        self.project(queue, (l, Gate), x2, None, g)?;
-        self.gated_linear(queue, l, x2, [g, up, a])
+        self.project(queue, purpose, (l, Projection::Gate), x2, None, g)?;
+        self.gated_linear(queue, purpose, l, x2, [g, up, a])
     }
 
     /// The losses, and the gradient of the residual stream after the last layer.

@@ -8,6 +8,7 @@ use warpwright_kernels::train::half::convert::{ApplyMaskArgs, Nf4DequantizeArgs}
 use warpwright_kernels::train::half::linear::{
     LoraLinearArgs, LoraSumArgs, LoraSwiGluArgs, LoraSwiGluBackwardArgs, MapTiles,
 };
+use warpwright_kernels::train::half::lora::{LoraDownArgs, LoraGradientsArgs};
 use warpwright_kernels::train::products::Form;
 
 use super::buffers::{Layer, unpacked};
@@ -15,7 +16,7 @@ use super::limits::padded;
 use super::pass::Step;
 use super::weights::DeviceMatrix;
 use crate::Projection;
-use crate::step::common::Place;
+use crate::step::common::{Place, Purpose};
 
 /// A product: see [`LoraLinear`](warpwright_kernels::train::half::linear::LoraLinear).
 pub(super) struct Linear<'a> {
@@ -88,17 +89,18 @@ impl Step {
         queue.launch(kernel, args)
     }
 
-    /// `y = x W^T`, and what the adapter, whose `u` is there, a bias and a residual add to it.
+    /// `y = x W^T`, and what the adapter, a bias and a residual add to it.
     pub(super) fn project(
         &self,
         queue: &mut impl Queue,
+        purpose: Purpose,
         (l, p): Place,
         x: &View<bf16>,
         residual: Option<&View<bf16>>,
         y: &View<bf16>,
     ) -> Result<(), Error> {
         let ([n, k], rows) = (self.sizes.of(p), self.sizes.tokens);
-        let pair = self.forward_pair((l, p));
+        let pair = self.adapter_u(queue, purpose, (l, p), x)?;
         let w = self.matrix(queue, (l, p))?;
         let bias = self.weights.layers[l].biases[p as usize].as_ref();
         let linear = Linear {
@@ -115,10 +117,11 @@ impl Step {
         self.linear(queue, &linear)
     }
 
-    /// `up`, the feed-forward block's second projection, whose adapter's `u` is there, and `a = silu(g) up`.
+    /// `up`, the feed-forward block's second projection, and `a = silu(g) up`.
     pub(super) fn gated_linear(
         &self,
         queue: &mut impl Queue,
+        purpose: Purpose,
         l: usize,
         x: &View<bf16>,
         [g, up, a]: [&View<bf16>; 3],
@@ -127,7 +130,7 @@ impl Step {
         let ([columns, depth], rows) = (self.sizes.of(place.1), self.sizes.tokens);
         let kernel = self.kernels.gated([rows, columns]);
         let tiles = kernel.def().map_tiles();
-        let pair = self.forward_pair(place);
+        let pair = self.adapter_u(queue, purpose, place, x)?;
         let w = self.matrix(queue, place)?;
         let Term { x, w, u, a: b, depth, rank } =
             self.term(Form::Nt, [x, &w], [rows, columns, depth], pair, tiles)?;
@@ -150,6 +153,26 @@ impl Step {
         queue.launch(kernel, args)
     }
 
+    /// Computes `u = scale x A^T` of the adapter of a projection, if it has one; gives `u` and B.
+    pub(super) fn adapter_u(
+        &self,
+        queue: &mut impl Queue,
+        purpose: Purpose,
+        (l, p): Place,
+        x: &View<bf16>,
+    ) -> Result<Option<[View<bf16>; 2]>, Error> {
+        let u = &self.buffers.kept.layer(l).u[p as usize];
+        let (Some([a, b]), Some(u)) = (self.adapter((l, p)), u) else { return Ok(None) };
+        let (x, factor) = match purpose {
+            Purpose::Training => (self.input(queue, (l, p), x)?, &self.constants.scale),
+            Purpose::Evaluation => (x.clone(), &self.constants.evaluation_scale),
+        };
+        let (rows, depth) = (self.sizes.tokens, self.sizes.of(p)[1]);
+        let args = LoraDownArgs::<Host> { x: &x, a: &a, factor, u, rows, depth };
+        queue.launch(&self.kernels.down, args)?;
+        Ok(Some([u.view(), b]))
+    }
+
     /// `dx`, the gradient of a projection's input `x`, with a residual, or without; and the gradients of its adapter, which
     /// are added up.
     pub(super) fn project_backward(
@@ -161,10 +184,14 @@ impl Step {
         dx: &View<bf16>,
     ) -> Result<(), Error> {
         let ([n, k], rows) = (self.sizes.of(p), self.sizes.tokens);
-        self.adapter_gradients(queue, l, &[(p, dy)], x)?;
-        let pair = self.backward_pair((l, p));
-        let masked = match (&pair, self.dropout) {
-            (Some([_, a]), Some(_)) => Some(self.masked_dx(queue, (l, p), a, residual)?),
+        let adapter = self.adapter((l, p));
+        if let Some([_, b]) = &adapter {
+            self.adapter_gradients(queue, (l, p), [dy, x], b)?;
+        }
+        let du = &self.buffers.work.du[p as usize];
+        let pair = adapter.as_ref().map(|[a, _]| [&**du, a]);
+        let masked = match (&adapter, self.dropout) {
+            (Some([a, _]), Some(_)) => Some(self.masked_dx(queue, (l, p), a, residual)?),
             _ => None,
         };
         let w = self.matrix(queue, (l, p))?;
@@ -172,7 +199,7 @@ impl Step {
             form: Form::Nn,
             x: dy,
             w: &w,
-            adapter: if masked.is_some() { None } else { pair.as_ref().map(|[du, a]| [du, a]) },
+            adapter: if masked.is_some() { None } else { pair },
             bias: None,
             residual: masked.as_ref().or(residual),
             factor: &self.constants.one,
@@ -195,10 +222,9 @@ impl Step {
         let (rows, columns) = (self.sizes.tokens, dx.len() as u32 / self.sizes.tokens);
         let kernel = self.kernels.sum([rows, columns]);
         let tiles = kernel.def().map_tiles();
-        self.adapter_gradients(queue, l, of, x)?;
         let mut terms = vec![];
         for &(p, dy) in of {
-            let du = self.backward_pair((l, p));
+            let du = self.adapter_du(queue, (l, p), [dy, x])?;
             let w = self.matrix(queue, (l, p))?;
             let n = self.sizes.of(p)[0];
             terms.push(self.term(Form::Nn, [dy, &w], [rows, columns, n], du, tiles)?);
@@ -248,8 +274,7 @@ impl Step {
         let ([depth, columns], rows) = (self.sizes.of(place.1), self.sizes.tokens);
         let kernel = self.kernels.swiglu_linear([rows, columns]);
         let tiles = kernel.def().map_tiles();
-        self.adapter_gradients(queue, l, &[(place.1, dy)], &layer.a)?;
-        let du = self.backward_pair(place);
+        let du = self.adapter_du(queue, place, [dy, &layer.a])?;
         let w = self.matrix(queue, place)?;
         let Term { x, w, u, a, depth, rank } =
             self.term(Form::Nn, [dy, &w], [rows, columns, depth], du, tiles)?;
@@ -295,6 +320,42 @@ impl Step {
         Ok(Term { x, w, u, a, depth, rank })
     }
 
+    /// `du` and A of a projection that has an adapter, whose gradients are added up.
+    pub(super) fn adapter_du(
+        &self,
+        queue: &mut impl Queue,
+        (l, p): Place,
+        [dy, x]: [&View<bf16>; 2],
+    ) -> Result<Option<[View<bf16>; 2]>, Error> {
+        let Some([a, b]) = self.adapter((l, p)) else { return Ok(None) };
+        self.adapter_gradients(queue, (l, p), [dy, x], &b)?;
+        Ok(Some([self.buffers.work.du[p as usize].view(), a]))
+    }
+
+    /// `du = s dy B`, `dB^T += u^T dy`, `dA += du^T (m * x)`
+    fn adapter_gradients(
+        &self,
+        queue: &mut impl Queue,
+        (l, p): Place,
+        [dy, x]: [&View<bf16>; 2],
+        b: &View<bf16>,
+    ) -> Result<(), Error> {
+        let ([n, k], rows) = (self.sizes.of(p), self.sizes.tokens);
+        let (du, factor) = (&self.buffers.work.du[p as usize], &self.constants.scale);
+        queue.launch(
+            &self.kernels.down,
+            LoraDownArgs::<Host> { x: dy, a: b, factor, u: du, rows, depth: n },
+        )?;
+        let gradients = self.flat.layout.of_projection(&self.flat.gradients, l, p);
+        if let (Some([da, db]), Some(u)) = (gradients, &self.buffers.kept.layer(l).u[p as usize]) {
+            let up = &self.kernels.gradients;
+            queue.launch(up, LoraGradientsArgs::<Host> { u, x: dy, sum: &db, rows, columns: n })?;
+            let input = self.input(queue, (l, p), x)?;
+            queue.launch(up, LoraGradientsArgs::<Host> { u: du, x: &input, sum: &da, rows, columns: k })?;
+        }
+        Ok(())
+    }
+
     /// `m * (du A)`, and a residual.
     fn masked_dx(
         &self,
@@ -322,12 +383,7 @@ impl Step {
     }
 
     /// The input of an adapter: `x`, or what dropout keeps of it.
-    pub(super) fn input(
-        &self,
-        queue: &mut impl Queue,
-        place: Place,
-        x: &View<bf16>,
-    ) -> Result<View<bf16>, Error> {
+    fn input(&self, queue: &mut impl Queue, place: Place, x: &View<bf16>) -> Result<View<bf16>, Error> {
         if self.dropout.is_none() {
             return Ok(x.clone());
         }
@@ -361,7 +417,7 @@ impl Step {
     }
 
     /// A `[rank, k]` and B transposed, `[rank, n]`, rounded.
-    pub(super) fn adapter(&self, (l, p): Place) -> Option<[View<bf16>; 2]> {
+    fn adapter(&self, (l, p): Place) -> Option<[View<bf16>; 2]> {
         self.flat.layout.of_projection(&self.buffers.work.adapters, l, p)
     }
 

@@ -13,11 +13,9 @@
 //! | `maps.rs` | tensor maps, made once |
 //! | `weights.rs` | frozen weights on the device |
 //! | `buffers.rs` | what the forward keeps, and workspace |
-//! | `adapter.rs` | the narrow products of adapters, and their gradients |
 //! | `linear.rs` | projections, forward and backward |
 //! | `forward.rs`, `backward.rs` | the layers and the head |
 
-mod adapter;
 mod backward;
 mod buffers;
 mod forward;
