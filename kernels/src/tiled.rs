@@ -10,6 +10,8 @@
 //! Blocks of a cluster have neighbouring rows of `y` and the same columns: each asks for its part of the right operand and
 //! sends it to all.
 
+use std::fmt;
+
 use ptx_gen::*;
 
 /// Rows that a warpgroup multiplies, and elements of the inner dimension in a stage.
@@ -38,6 +40,9 @@ pub struct ProductTile {
 impl ProductTile {
     /// Those of 256, 192, 128 and 64 columns, without pairs.
     pub const ALL: [ProductTile; 4] = [Self::of(256), Self::of(192), Self::of(128), Self::of(64)];
+
+    /// Columns from which pairs of blocks were measured to help.
+    pub const PAIRED: u32 = 192;
 
     const fn of(columns: u32) -> ProductTile {
         ProductTile { columns, cluster: 1 }
@@ -112,6 +117,13 @@ impl ProductTile {
         let most = (SHARED - beside) / bytes;
         let stages = if most < 6 { most } else { 6 };
         RingShape { stages, bytes, readers: 4 * GROUPS, blocks: self.cluster }
+    }
+}
+
+impl fmt::Display for ProductTile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pairs = if self.cluster == 2 { " in pairs" } else { "" };
+        write!(f, "tiles of {} columns{pairs}", self.columns)
     }
 }
 

@@ -24,11 +24,14 @@ mod faulty;
 #[allow(dead_code)]
 mod fixtures;
 #[path = "../tests/it/gates.rs"]
+#[allow(dead_code)]
 mod gates;
 #[path = "../tests/it/generators.rs"]
 mod generators;
 #[path = "../tests/it/hooked.rs"]
 mod hooked;
+#[path = "../tests/it/losses.rs"]
+mod losses;
 #[path = "../tests/it/page.rs"]
 mod page;
 #[path = "../tests/it/planted.rs"]
@@ -50,9 +53,9 @@ struct Options {
     /// cuda:N, or emu (the emulator)
     #[arg(long, default_value = "emu", value_parser = device)]
     device: Place,
-    /// Of the tensors of the step
-    #[arg(long, default_value = "f32", value_parser = precision)]
-    precision: Precision,
+    /// Of the tensors of the step [default: f32; of --losses bf16]
+    #[arg(long, value_parser = precision)]
+    precision: Option<Precision>,
     /// How a step reaches the device; of a graph the emulator traces the first launch, which takes long
     #[arg(long, default_value = "graph", value_parser = launch)]
     launch: Launch,
@@ -62,11 +65,14 @@ struct Options {
     /// Plant each fault in what the device runs, in place of the gates of the fixtures
     #[arg(long, conflicts_with_all = ["fixtures", "reference", "steps"])]
     faults: bool,
+    /// Hold the losses of 100 steps, in place of the other gates; then with faults planted, which must be told
+    #[arg(long, conflicts_with_all = ["faults", "reference"])]
+    losses: bool,
     /// Compare the reference with the numbers of NumPy as well
     #[arg(long)]
     reference: bool,
     /// Write train/GATES.md of what the emulator finds
-    #[arg(long, conflicts_with_all = ["faults", "reference", "fixtures", "steps", "launch"])]
+    #[arg(long, conflicts_with_all = ["faults", "reference", "losses", "fixtures", "steps", "launch"])]
     update: bool,
     /// Fixtures; all, if none is named
     #[arg(value_name = "FIXTURE", value_parser = FIXTURES.map(|(name, _)| name))]
@@ -116,7 +122,7 @@ fn main() -> ExitCode {
 
 /// Whether every gate did what it must.
 fn run(options: &Options) -> Result<bool, Failure> {
-    if (options.faults || options.update) && options.precision != Precision::F32 {
+    if (options.faults || options.update) && options.precision() != Precision::F32 {
         return Err("faults are planted in the step in f32; leave --precision out".into());
     }
     if options.update && options.device != Place::Emulator {
@@ -128,6 +134,7 @@ fn run(options: &Options) -> Result<bool, Failure> {
     match options {
         Options { update: true, .. } => update(&context, out),
         Options { faults: true, .. } => plant(context, options.launch, out),
+        Options { losses: true, .. } => compare_losses(&context, options, out),
         _ => hold(&context, options, out),
     }
 }
@@ -141,15 +148,30 @@ fn open(place: Place) -> Result<Context, Failure> {
     Ok(Context::new(&hooked::driver(&driver).device(ordinal)?)?)
 }
 
+impl Options {
+    fn precision(&self) -> Precision {
+        let default = if self.losses { Precision::Bf16 } else { Precision::F32 };
+        self.precision.unwrap_or(default)
+    }
+
+    /// Whether a fixture is named, or all are.
+    fn wants(&self, fixture: &str) -> bool {
+        self.fixtures.is_empty() || self.fixtures.iter().any(|one| one == fixture)
+    }
+}
+
 fn hold(context: &Context, options: &Options, out: &mut dyn Write) -> Result<bool, Failure> {
     writeln!(out, "| fixture | gate | value | limit | farthest | pass |\n|---|---|---|---|---|---|")?;
-    let wanted = |name: &str| options.fixtures.is_empty() || options.fixtures.iter().any(|one| one == name);
     let mut passed = true;
-    for (name, steps) in FIXTURES.into_iter().filter(|(name, _)| wanted(name)) {
+    for (name, steps) in FIXTURES.into_iter().filter(|(name, _)| options.wants(name)) {
         let start = Instant::now();
         let steps = options.steps.map_or(steps, usize::from);
         let mut figures =
-            gates::figures(context, &gates::setup(name), options.launch, options.precision, steps)?;
+            gates::figures(context, &gates::setup(name), options.launch, options.precision(), steps)?;
+        if options.precision() == Precision::Bf16 {
+            let all: Vec<_> = gates::all_tiles().collect();
+            figures.push(gates::tiles(context, &gates::setup(name), options.launch, &all)?);
+        }
         if options.reference {
             let (gate, limit, worst) = ("reference, of NumPy's", fixtures::LIMIT, fixtures::off(name, steps));
             figures.push(Figure { gate, limit, value: worst.error, place: worst.place });
@@ -163,6 +185,58 @@ fn hold(context: &Context, options: &Options, out: &mut dyn Write) -> Result<boo
         eprintln!("{name}: {steps} steps, {:.1} s", start.elapsed().as_secs_f64());
     }
     Ok(passed)
+}
+
+/// Prints the losses, and what the same gate says with faults.
+fn compare_losses(context: &Context, options: &Options, out: &mut dyn Write) -> Result<bool, Failure> {
+    if let Some(other) = options.fixtures.iter().find(|name| !losses::FIXTURES.contains(&&name[..])) {
+        return Err(format!("{other} has no 100 steps; {} have", losses::FIXTURES.join(" and ")).into());
+    }
+    let run = losses::Run { context, launch: options.launch, precision: options.precision() };
+    let steps = options.steps.map_or(losses::STEPS, usize::from).max(1);
+    let mut passed = true;
+    writeln!(out, "| fixture | step | loss in f64 | on the device | apart |\n|---|---|---|---|---|")?;
+    for fixture in losses::FIXTURES.into_iter().filter(|name| options.wants(name)) {
+        let start = Instant::now();
+        let found = run.losses(fixture, steps, None)?;
+        for (step, pair) in (1..).zip(&found) {
+            let losses::Pair { wanted, found } = pair;
+            writeln!(out, "| {fixture} | {step} | {wanted:.6} | {found:.6} | {:.6} |", pair.apart())?;
+        }
+        let ((apart, step), pass) = (losses::farthest(&found), losses::passes(&found));
+        let verdict = if pass { "passed" } else { "MISSED" };
+        writeln!(
+            out,
+            "{verdict}: {fixture}, at most {apart:.4} apart, at step {step}; the limit is {}",
+            losses::LIMIT
+        )?;
+        eprintln!("{fixture}: {steps} steps, {:.1} s", start.elapsed().as_secs_f64());
+        passed &= pass;
+    }
+    Ok(passed & tell_faults(run, options, steps, out)?)
+}
+
+/// Whether the gate tells each fault that these steps are enough for.
+fn tell_faults(
+    run: losses::Run<'_>,
+    options: &Options,
+    most: usize,
+    out: &mut dyn Write,
+) -> Result<bool, Failure> {
+    if !options.wants(losses::FAULTY) {
+        return Ok(true);
+    }
+    let mut told = true;
+    writeln!(out, "\n| fault | steps | farthest | told |\n|---|---|---|---|")?;
+    for (name, steps) in losses::FAULTS.into_iter().filter(|(_, steps)| *steps <= most) {
+        let fault = Fault::ALL.iter().find(|(fault, _)| *fault == name).ok_or("there is no such fault")?.1;
+        let found = run.losses(losses::FAULTY, steps, Some(fault))?;
+        let told_this = !losses::passes(&found);
+        let answer = if told_this { "yes" } else { "NO" };
+        writeln!(out, "| {name} | {steps} | {:.4} | {answer} |", losses::farthest(&found).0)?;
+        told &= told_this;
+    }
+    Ok(told)
 }
 
 fn plant(context: Context, launch: Launch, out: &mut dyn Write) -> Result<bool, Failure> {

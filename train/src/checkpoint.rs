@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use warpwright_engine::adapter::Formats;
 
 use crate::peft::{self, Shapes};
 use crate::reference::Moments;
@@ -22,7 +23,7 @@ const MOMENTS: [&str; 2] = ["first.", "second."];
 /// what is read.
 pub type Fingerprint = BTreeMap<String, String>;
 
-/// Writes a checkpoint: all of it or nothing.
+/// Writes a checkpoint: all of it or nothing. `formats` are those of the base's projections.
 ///
 /// # Errors
 ///
@@ -33,6 +34,7 @@ pub fn write(
     snapshot: &Snapshot,
     fingerprint: &Fingerprint,
     base: &str,
+    formats: &Formats,
 ) -> Result<(), Error> {
     let Snapshot { adapters, moments, step, skipped, micro, corrections } = snapshot;
     let state = json!({
@@ -44,6 +46,7 @@ pub fn write(
     });
     files::folder(folder, |folder| {
         peft::write(folder, shapes, adapters, base)?;
+        peft::write_base_formats(folder, formats)?;
         let moments = [(MOMENTS[0], &moments.first), (MOMENTS[1], &moments.second)];
         peft::write_tensors(&folder.join(OPTIMIZER), shapes, &moments)?;
         files::write(&folder.join(STATE), format!("{state:#}\n").as_bytes())

@@ -20,17 +20,23 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     })
 }
 
-/// Fills a folder under another name, and renames it when it is full. One that is there is replaced.
+/// Fills a folder under another name, and renames it when it is full. One that is there is replaced, and whole
+/// until then.
 pub(crate) fn folder(path: &Path, fill: impl FnOnce(&Path) -> Result<(), Error>) -> Result<(), Error> {
     let part = part(path);
     let fault = |source| Error::Write { path: path.to_owned(), source };
     let _ = fs::remove_dir_all(&part);
     fs::create_dir_all(&part).map_err(fault)?;
     let filled = fill(&part).and_then(|()| {
+        let old = hidden(path, "old");
+        let _ = fs::remove_dir_all(&old);
         if path.exists() {
-            fs::remove_dir_all(path).map_err(fault)?;
+            fs::rename(path, &old).map_err(fault)?;
         }
-        fs::rename(&part, path).map_err(fault)
+        let renamed = fs::rename(&part, path).inspect_err(|_| drop(fs::rename(&old, path)));
+        renamed.map_err(fault)?;
+        let _ = fs::remove_dir_all(&old);
+        Ok(())
     });
     if filled.is_err() {
         let _ = fs::remove_dir_all(&part);
@@ -40,6 +46,10 @@ pub(crate) fn folder(path: &Path, fill: impl FnOnce(&Path) -> Result<(), Error>)
 
 /// The name that something has until it is whole.
 fn part(path: &Path) -> PathBuf {
+    hidden(path, "part")
+}
+
+fn hidden(path: &Path, end: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.part"))
+    path.with_file_name(format!(".{name}.{end}"))
 }

@@ -180,6 +180,14 @@ fn a_signal_ends_training_after_its_step() {
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert_eq!(child.try_wait().expect("it runs"), None);
     }
+    // Nobody else writes to its folder meanwhile, not even from a checkpoint.
+    fs::create_dir(bench.path("checkpoint")).expect("a folder for a test");
+    fs::write(bench.path("checkpoint/trainer_state.json"), "{}").expect("a file for a test");
+    let checkpoint = bench.path("checkpoint").display().to_string();
+    for more in [&[][..], &["--resume", &checkpoint]] {
+        let end = bench.run("out", more);
+        assert!(end.code == Some(2) && end.err.contains("another run writes to it"), "{end:?}");
+    }
     signal(&child, "INT");
     let end = End::from(child.wait_with_output().expect("it ends"));
     assert_eq!(end.code, Some(130), "{end:?}");
@@ -289,6 +297,10 @@ fn refuses_samples_by_their_line() {
             "line 3: it is no JSON: EOF while parsing a value at column 9\n",
         ),
         ("[1]\n", "line 1: it is no JSON object"),
+        (
+            "{\"text\": \"fine\"}\r\n\r\n{\"text\": \"x\", \"text\": \"y\"}\r\n",
+            "line 3: it has the key \"text\" twice in one object",
+        ),
         ("{\"input\": \"x\"}\n", "line 1: it has the keys [input]"),
         (
             "{\"text\": \"x\"}\n{\"text\": \"x\", \"output\": \"y\"}\n",

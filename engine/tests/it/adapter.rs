@@ -73,7 +73,7 @@ pub(crate) fn settings(plan: &Plan) -> Value {
 
 /// A random adapter of a model, in a folder of this name.
 pub(crate) fn make(model: &Model, name: &str, plan: &Plan) -> Made {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("adapter-{name}"));
+    let folder = crate::scratch(&format!("adapter-{name}"));
     let mut random = Random(11);
     let most = *plan.ranks.iter().max().unwrap();
     let mut tensors: Tensors = vec![];

@@ -47,7 +47,7 @@ fn refusal(folder: &Path) -> String {
 }
 
 fn folder(name: &str) -> std::path::PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("adapter-files-{name}"));
+    let folder = crate::scratch(&format!("adapter-files-{name}"));
     let _ = std::fs::remove_dir_all(&folder);
     folder
 }

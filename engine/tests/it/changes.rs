@@ -11,7 +11,7 @@ use crate::decode::{emulator, generate};
 
 /// A copy of the small model, old enough that a change of it shows in its time.
 fn copy(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("changes-{name}.gguf"));
+    let path = crate::scratch(&format!("changes-{name}.gguf"));
     fs::copy(crate::asset(), &path).unwrap();
     std::thread::sleep(Duration::from_millis(50));
     path

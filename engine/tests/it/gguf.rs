@@ -260,7 +260,7 @@ fn says_what_a_path_is() {
 fn names_the_file() {
     let error = Gguf::open("/no/such.gguf".as_ref()).unwrap_err();
     assert_eq!(error.to_string(), "cannot open /no/such.gguf: No such file or directory (os error 2)");
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("empty.gguf");
+    let path = crate::scratch("empty.gguf");
     std::fs::write(&path, b"").unwrap();
     let error = Gguf::open(&path).unwrap_err().to_string();
     assert!(

@@ -24,7 +24,7 @@ fn bytes(model: &Model) -> Result<Vec<u8>, Error> {
 }
 
 fn written(model: &Model, name: &str) -> Gguf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("lora-{name}.gguf"));
+    let path = crate::scratch(&format!("lora-{name}.gguf"));
     fs::write(&path, bytes(model).unwrap()).unwrap();
     Gguf::open(&path).unwrap()
 }

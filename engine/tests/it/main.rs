@@ -75,10 +75,19 @@ fn ids(list: &serde_json::Value) -> Vec<u32> {
     list.as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as u32).collect()
 }
 
+/// A path of this name in a folder of the running test: tests run beside others, and may choose the same name.
+fn scratch(name: &str) -> PathBuf {
+    let thread = std::thread::current();
+    let test = thread.name().expect("a test's thread has its name").replace("::", "-");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder.join(name)
+}
+
 impl write::File {
-    /// Writes the file into the tests' own folder.
+    /// Writes the file into the test's own folder.
     pub(crate) fn save(&self, name: &str) -> PathBuf {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let path = scratch(name);
         std::fs::write(&path, self.bytes()).unwrap();
         path
     }

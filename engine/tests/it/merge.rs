@@ -52,7 +52,7 @@ fn merge(model: &Model) -> Result<(Written, Change), Error> {
 /// Saves a merged GGUF file, and opens it.
 fn merged(model: &Model, name: &str) -> (Model, Change) {
     let (files, change) = merge(model).unwrap();
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("merged-{name}.gguf"));
+    let path = crate::scratch(&format!("merged-{name}.gguf"));
     fs::write(&path, &files[0].1).unwrap();
     (Model::open(&path).unwrap(), change)
 }

@@ -23,7 +23,7 @@ pub(crate) fn q4_0() -> PathBuf {
 type Quantize = fn(&[f32]) -> Vec<u8>;
 
 fn make(name: &str, kind: u32, block: Quantize) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let path = crate::scratch(name);
     let source = crate::repository("tests/data/rustdoc-7m-F16.gguf");
     std::fs::write(&path, requantized(&source, kind, block)).unwrap();
     path

@@ -339,7 +339,7 @@ fn vocabulary(name: &str, from: &[u8], to: &[u8]) -> Tokenizer {
     let mut bytes = std::fs::read(asset()).unwrap();
     let at = bytes.windows(from.len()).position(|window| window == from).unwrap();
     bytes[at..at + to.len()].copy_from_slice(to);
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let path = crate::scratch(name);
     std::fs::write(&path, bytes).unwrap();
     Model::open(&path).unwrap().tokenizer().unwrap()
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes small random models of the families qwen2 and qwen3, each in bf16 and in f32, as transformers saves them.
+"""Writes small random models of the families llama, qwen2 and qwen3, each in bf16 and in f32, as transformers saves them.
 
     random_models.py TOKENIZER_FOLDER OUT
 
@@ -8,10 +8,12 @@ The vocabulary is that of the folder, a Hugging Face model, whose tokenizer is c
 import json, pathlib, shutil, sys
 
 import torch
-from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
-# Rows of qwen3 are no multiple of 64 weights: blocks of NF4 cross rows.
+# Rows of llama and qwen3 are no multiple of 64 weights: blocks of NF4 cross rows.
 SIZES = {
+    "llama": (LlamaConfig, dict(hidden_size=96, intermediate_size=160, num_hidden_layers=2, head_dim=32,
+                                rope_theta=5e5, tie_word_embeddings=False)),
     "qwen2": (Qwen2Config, dict(hidden_size=64, intermediate_size=160, num_hidden_layers=3, rope_theta=1e6,
                                 tie_word_embeddings=True)),
     "qwen3": (Qwen3Config, dict(hidden_size=96, intermediate_size=160, num_hidden_layers=2, head_dim=32,

@@ -49,6 +49,6 @@ mod weights;
 pub use needs::Needs;
 pub use precision::Part;
 pub use profile::TimedKernel;
-pub use settings::{Launch, Precision, Recomputation, Settings};
+pub use settings::{Launch, Precision, Recomputation, Settings, Tiles};
 pub use trainer::{Evaluation, Snapshot, Trainer};
 pub use weights::Matrix;

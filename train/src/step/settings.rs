@@ -1,6 +1,6 @@
 //! What shapes a trainer.
 
-use warpwright_kernels::Pairing;
+use warpwright_kernels::{Pairing, ProductTile};
 
 use crate::{Config, Lora, Training};
 
@@ -37,6 +37,16 @@ pub enum Launch {
     Eager,
 }
 
+/// The tiles that blocks compute of products in `bf16`. They change no bit of a result.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Tiles {
+    /// Of each product the tile that wastes least; from 2,048 tokens on wide ones are of blocks in pairs.
+    #[default]
+    Fitting,
+    /// This tile for each product whatever its size, so that a small model can show what the kernels of a large one do.
+    Only(ProductTile),
+}
+
 /// What shapes a trainer.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -58,6 +68,8 @@ pub struct Settings {
     pub launch: Launch,
     /// What tensors are in memory.
     pub precision: Precision,
+    /// The tiles of products in `bf16`.
+    pub tiles: Tiles,
 }
 
 impl Settings {

@@ -12,7 +12,7 @@ use warpwright_train::peft::{self, Shapes};
 use warpwright_train::reference::{
     Adapters, MicroBatch, Model as ReferenceModel, References, Storage, Weights,
 };
-use warpwright_train::step::{Launch, Matrix, Precision, Recomputation, Settings, Trainer};
+use warpwright_train::step::{Launch, Matrix, Precision, Recomputation, Settings, Tiles, Trainer};
 use warpwright_train::{LayerWeights, Lora, Projection, Training};
 
 use crate::compare::worst;
@@ -58,6 +58,7 @@ impl Bench {
             recomputation: Recomputation::None,
             launch: Launch::Eager,
             precision: Precision::F32,
+            tiles: Tiles::Fitting,
         };
         Bench { model, base, ids, micro, settings }
     }

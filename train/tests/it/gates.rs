@@ -4,13 +4,13 @@
 use std::fmt;
 
 use warpwright_driver::Context;
-use warpwright_kernels::Pairing;
 use warpwright_kernels::train::nested;
 use warpwright_kernels::train::nf4::Nf4;
+use warpwright_kernels::{Pairing, ProductTile};
 use warpwright_train::reference::{
-    Adapters, Model, Record, References, Storage, Trainer as Reference, Weights,
+    Adapters, MicroBatch, Model, Record, References, Storage, Trainer as Reference, Weights,
 };
-use warpwright_train::step::{Launch, Matrix, Precision, Recomputation, Settings, Trainer};
+use warpwright_train::step::{Launch, Matrix, Precision, Recomputation, Settings, Tiles, Trainer};
 use warpwright_train::{Error, LayerWeights, Projection};
 
 use crate::compare::{distance, named, worst};
@@ -114,6 +114,37 @@ pub(crate) fn figures(
     Ok(figures)
 }
 
+/// In `bf16`, how far gradients are from each other that products with different tiles make, in pairs of blocks too. A model
+/// takes one tile or the other by its size: none may change a bit.
+///
+/// # Errors
+///
+/// Those of the device.
+pub(crate) fn tiles(
+    context: &Context,
+    setup: &Setup,
+    launch: Launch,
+    tiles: &[ProductTile],
+) -> Result<Figure, Error> {
+    let bench = Bench { context, setup, launch, precision: Precision::Bf16 };
+    let micro = setup.micros(1).swap_remove(0);
+    let wanted = bench.moved(&micro, Tiles::Fitting)?;
+    let apart = |tile: &ProductTile| {
+        let (apart, name) = worst(&bench.moved(&micro, Tiles::Only(*tile))?, &wanted);
+        Ok((apart, format!("{name}, {tile}")))
+    };
+    let all = tiles.iter().map(apart).collect::<Result<Vec<_>, Error>>()?;
+    let farthest = all.into_iter().max_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap_or_default();
+    // Below it is only 0.
+    Ok(Figure::new("gradients, tile by tile", f64::MIN_POSITIVE, farthest))
+}
+
+/// All tiles of products: each, and the wide ones in pairs of blocks.
+pub(crate) fn all_tiles() -> impl Iterator<Item = ProductTile> {
+    let wide = ProductTile::ALL.into_iter().filter(|tile| tile.columns() >= ProductTile::PAIRED);
+    ProductTile::ALL.into_iter().chain(wide.map(ProductTile::in_pairs))
+}
+
 /// What runs on what.
 struct Bench<'a> {
     context: &'a Context,
@@ -127,15 +158,22 @@ impl Bench<'_> {
         trainer_in(self.context, self.setup, adapters, self.launch, self.precision)
     }
 
-    /// The gradients of one micro-batch where B is not zero.
+    /// The device's gradients of a micro-batch where B is not zero.
+    fn moved(&self, micro: &MicroBatch, tiles: Tiles) -> Result<Adapters, Error> {
+        let Bench { setup, launch, precision, .. } = *self;
+        let settings = Settings { precision, tiles, ..settings(setup, launch) };
+        let mut device = Trainer::new(self.context, settings, &weights(setup), &setup.moved())?;
+        device.accumulate(micro)?;
+        device.gradients()
+    }
+
+    /// How far the gradients of one micro-batch are where B is not zero.
     fn gradients(&self, model: &Model<'_>) -> Result<Figure, Error> {
         let setup = self.setup;
         let mut micro = setup.micros(1).swap_remove(0);
         micro.n = micro.labelled();
         let wanted = model.gradients(&setup.moved(), &micro)?.adapters;
-        let mut device = self.trainer(&setup.moved())?;
-        device.accumulate(&micro)?;
-        let found = device.gradients()?;
+        let found = self.moved(&micro, Tiles::Fitting)?;
         if self.precision == Precision::F32 {
             return Ok(Figure::new("gradients", GRADIENT, worst(&found, &wanted)));
         }
@@ -257,5 +295,6 @@ pub(crate) fn settings(setup: &Setup, launch: Launch) -> Settings {
         recomputation: Recomputation::None,
         launch,
         precision: Precision::F32,
+        tiles: Tiles::Fitting,
     }
 }

@@ -2,6 +2,7 @@
 //! those of the reference that rounds where fused kernels do, losses within 0.01, and equal bits of all that must not
 //! matter.
 
+use warpwright_kernels::ProductTile;
 use warpwright_train::reference::Adapters;
 use warpwright_train::step::{Launch, Precision, Snapshot, Trainer};
 
@@ -58,6 +59,14 @@ fn every_launch_gives_the_same_bits() {
     let setup = Setup::new(&read("llama-r4-dropout")["config"]);
     let graph = leaves(&setup, Launch::Graph, 1, false);
     assert_eq!(graph, leaves(&setup, Launch::Eager, 1, true), "kernel by kernel, after an evaluation");
+}
+
+/// One of the kernels that only large models take; the example `gates` has all of them, in each fixture.
+#[test]
+fn wide_tiles_in_pairs_of_blocks_change_no_bit() {
+    let tile = ProductTile::ALL[0].in_pairs();
+    let figure = gates::tiles(&context(), &gates::setup("llama-r4-qv"), Launch::Eager, &[tile]).unwrap();
+    assert!(figure.passes(), "{figure}");
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod generators;
 mod half;
 mod hooked;
 mod invariants;
+mod losses;
 mod page;
 mod planted;
 mod refusals;

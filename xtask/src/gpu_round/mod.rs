@@ -205,7 +205,10 @@ mod tests {
             Round { gates: Some(script(folder.path(), "missed", "*faults) exit 1;;")), ..with(GOOD) };
         assert_eq!(outcome(&missed), "failed: faults of training");
         let bare = Round { gates: None, ..with(GOOD) };
-        assert_eq!(outcome(&bare), "could not run: gates of training, faults of training");
+        assert_eq!(
+            outcome(&bare),
+            "could not run: gates of training, gates of training in bf16, losses of 100 steps in bf16, faults of training"
+        );
         let absent = Round { sanitizer: None, ..with("devices) exit 3;;") };
         let found = outcome(&absent);
         assert!(

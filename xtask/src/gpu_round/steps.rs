@@ -56,11 +56,13 @@ const fn each(name: &'static str, work: Work) -> Step {
 /// In the order in which they run. Of longer graphs two tools lose track: racecheck is killed, and synccheck cannot
 /// allocate and says so.
 #[rustfmt::skip] // one step a line
-pub(super) const STEPS: [Step; 21] = [
+pub(super) const STEPS: [Step; 23] = [
     once("devices",                                Program("devices")),
     once("check",                                  Program(CHECK)),
     once("rows against the emulator",              Rows),
     once("gates of training",                      Gates("--device {device}")),
+    once("gates of training in bf16",              Gates("--device {device} --precision bf16")),
+    once("losses of 100 steps in bf16",            Gates("--device {device} --losses")),
     once("faults of training",                     Gates("--device {device} --faults")),
     each("run graph",                              Program("run {model} --device {device} --launch graph --prompt {prompt} -n 48")),
     each("run eager",                              Program("run {model} --device {device} --launch eager --prompt {prompt} -n 48")),

@@ -12,7 +12,7 @@ use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{self, Base, BaseFormat};
 use warpwright_train::reference::{Adapters, MicroBatch, Moments, Record};
 use warpwright_train::step::{
-    self, Needs, Part, Precision, Recomputation, Settings, Snapshot, TimedKernel, Trainer,
+    self, Needs, Part, Precision, Recomputation, Settings, Snapshot, Tiles, TimedKernel, Trainer,
 };
 use warpwright_train::{Config, Lora, Projection, Training};
 
@@ -149,6 +149,7 @@ fn settings(
         recomputation: if args.recompute { Recomputation::Layers } else { Recomputation::None },
         launch: step::Launch::Graph,
         precision: Precision::F32,
+        tiles: Tiles::Fitting,
     };
     settings.lora.check()?;
     let tensor_cores = !device::is_emulator(context) && Precision::Bf16.check(context, &settings).is_ok();

@@ -1,7 +1,7 @@
 //! The command line, under the names that people know from other trainers.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -13,6 +13,7 @@ use warpwright_train::checkpoint;
 use warpwright_train::data::{Length, Shape};
 use warpwright_train::step::{self, Recomputation};
 
+use super::metrics;
 use crate::device::Choice;
 use crate::failure::Failure;
 use crate::output::is_used;
@@ -189,6 +190,17 @@ fn target(text: &str) -> Result<Targets, String> {
     })
 }
 
+/// Refuses what can be read only once: samples are read, and later hashed.
+fn check_data(flag: &str, path: &Path) -> Result<(), Failure> {
+    match std::fs::metadata(path) {
+        Ok(data) if !data.is_file() => Err(Failure::Input(format!(
+            "{flag} {} is no file: write the samples to one first",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// The value of --eval.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum EvaluateOn {
@@ -300,12 +312,16 @@ impl Args {
                 "--resume {from} is no checkpoint: there is no {state} in it; name a folder checkpoint-N"
             )));
         }
+        check_data("--data", &self.data)?;
         self.check_out()
     }
 
     /// Refuses a folder in use: an adapter is never written over by accident.
     fn check_out(&self) -> Result<(), Failure> {
         let out = &self.out;
+        if !self.dry_run {
+            metrics::check(out)?;
+        }
         if is_used("--out", out)? && self.resume.is_none() && !self.dry_run {
             return Err(Failure::Input(format!(
                 "--out {} is in use; name an empty folder, or go on from one of its checkpoints: --resume {}",

@@ -1,7 +1,7 @@
 //! `metrics.jsonl`: an object for each step, and one for each evaluation.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use warpwright_train::step::Evaluation;
 use crate::failure::Failure;
 use crate::plot::{self, Curve};
 
+const NAME: &str = "metrics.jsonl";
 /// The fields of the curves.
 const LOSS: &str = "loss";
 const EVALUATION: &str = "eval_loss";
@@ -34,18 +35,25 @@ pub(super) struct About {
 }
 
 impl Metrics {
-    /// Goes on after the lines of step `last`.
-    pub(super) fn open(folder: &Path, last: u32) -> Result<Metrics, Failure> {
-        let path = folder.join("metrics.jsonl");
+    /// Goes on after the lines of step `last`, or begins if there is none. As long as this lives, no other run writes to
+    /// the folder.
+    pub(super) fn open(folder: &Path, last: Option<u32>) -> Result<Metrics, Failure> {
+        let path = folder.join(NAME);
         let fault = |error| Failure::Runtime(format!("cannot go on with {}: {error}", path.display()));
-        let old = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-            old => old.map_err(fault)?,
-        };
-        let kept = old.lines().filter(|line| step(&row(line)).is_some_and(|step| step <= last.into()));
+        let mut options = OpenOptions::new();
+        let mut file =
+            options.read(true).write(true).create(true).truncate(false).open(&path).map_err(fault)?;
+        lock(&file, folder)?;
+        let mut old = String::new();
+        file.read_to_string(&mut old).map_err(fault)?;
+        // Another run may have come first since the folder was looked at.
+        if last.is_none() && !old.is_empty() {
+            return Err(used(folder));
+        }
+        let last = u64::from(last.unwrap_or(0));
+        let kept = old.lines().filter(|line| step(&row(line)).is_some_and(|step| step <= last));
         let kept: String = kept.flat_map(|line| [line, "\n"]).collect();
-        let mut file = File::create(&path).map_err(fault)?;
-        file.write_all(kept.as_bytes()).map_err(fault)?;
+        keep(&mut file, &old, &kept).map_err(fault)?;
         let evaluations = kept.lines().map(row).filter(|row| row.get(EVALUATION).is_some());
         let evaluated = evaluations.filter_map(|row| step(&row)).max();
         Ok(Metrics { file, path, evaluated })
@@ -97,6 +105,48 @@ impl Metrics {
             Failure::Runtime(format!("cannot draw the losses of {}: {problem}", self.path.display()))
         })
     }
+}
+
+/// Refuses a folder to which another run writes.
+pub(super) fn check(folder: &Path) -> Result<(), Failure> {
+    match File::open(folder.join(NAME)) {
+        Ok(file) => lock(&file, folder),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Leaves only what is kept. It is mostly how the file begins: then nothing of it is lost whenever this is interrupted.
+fn keep(file: &mut File, old: &str, kept: &str) -> io::Result<()> {
+    if old.starts_with(kept) {
+        file.set_len(kept.len() as u64)?;
+        return file.seek(SeekFrom::End(0)).map(|_| ());
+    }
+    file.rewind()?;
+    file.set_len(0)?;
+    file.write_all(kept.as_bytes())
+}
+
+/// Locks the file, unless another process has. The system gives it back when the file is closed, however the process ends.
+#[cfg(unix)]
+fn lock(file: &File, folder: &Path) -> Result<(), Failure> {
+    use rustix::fs::{FlockOperation, flock};
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Err(error) if error == rustix::io::Errno::WOULDBLOCK => Err(used(folder)),
+        // Some file systems have no locks.
+        _ => Ok(()),
+    }
+}
+
+#[cfg(not(unix))]
+fn lock(_: &File, _: &Path) -> Result<(), Failure> {
+    Ok(())
+}
+
+fn used(folder: &Path) -> Failure {
+    Failure::Input(format!(
+        "--out {}: another run writes to it; wait until that has ended, or name another folder",
+        folder.display()
+    ))
 }
 
 /// A line; null if it is no JSON.

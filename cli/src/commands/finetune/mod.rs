@@ -34,6 +34,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let template = template(args, &model)?;
     let samples = Samples::read(args, &tokenizer, template.as_ref())?;
     let mut plan = Plan::new(args, &model, config, &samples)?;
+    if !args.dry_run {
+        plan.check_disk(args)?;
+    }
     let context = if args.dry_run { device::quiet(args.device)? } else { device::open(args.device)? };
     plan.settle(args, &model, &context)?;
     plan.show(&context, &samples)?;
@@ -41,7 +44,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Ok(());
     }
     plan.check(&context, args.insist, &samples)?;
-    plan.check_disk(args)?;
     let base = Base::of(&model, args.quantization())?;
     let fingerprint = plan.fingerprint(args, &model, template.as_ref(), &samples)?;
     let shapes = Shapes { config: &plan.settings.config, lora: &plan.settings.lora, pairing: base.pairing };

@@ -14,7 +14,7 @@ use warpwright_kernels::train::schedule::Schedule;
 use warpwright_train::base;
 use warpwright_train::checkpoint::Fingerprint;
 use warpwright_train::data::Data;
-use warpwright_train::step::{Needs, Precision, Settings};
+use warpwright_train::step::{Needs, Precision, Settings, Tiles};
 use warpwright_train::{Config, Error, Lora, Training};
 
 use super::args::{AbsmaxChoice, Args, EvaluateOn, PrecisionChoice};
@@ -73,6 +73,7 @@ impl Plan {
                 PrecisionChoice::Bf16 => Precision::Bf16,
                 PrecisionChoice::Auto | PrecisionChoice::F32 => Precision::F32,
             },
+            tiles: Tiles::Fitting,
             config,
         };
         settings.lora.check()?;

@@ -49,6 +49,7 @@ impl<'a> Session<'a> {
         shapes: &'a Shapes<'a>,
         fingerprint: &'a Fingerprint,
     ) -> Result<Session<'a>, Failure> {
+        let fault = |error| Failure::Input(format!("cannot make --out {}: {error}", args.out.display()));
         let snapshot =
             args.resume.as_ref().map(|from| checkpoint::read(from, shapes, fingerprint)).transpose()?;
         let first = Adapters::random(shapes.config, shapes.lora, args.seed);
@@ -58,13 +59,12 @@ impl<'a> Session<'a> {
             let sentence = format!("the checkpoint is of step {done}, and the training has {steps}");
             return Err(Failure::Input(sentence));
         }
-        let fault = |error| Failure::Input(format!("cannot make --out {}: {error}", args.out.display()));
         std::fs::create_dir_all(&args.out).map_err(fault)?;
+        let metrics = Metrics::open(&args.out, args.resume.as_ref().map(|_| done))?;
         let mut trainer = Trainer::new(context, plan.settings.clone(), &base.weights, &first)?;
         if let Some(snapshot) = &snapshot {
             trainer.restore(snapshot)?;
         }
-        let metrics = Metrics::open(&args.out, done)?;
         Ok(Session {
             args,
             shapes,
@@ -158,7 +158,11 @@ impl<'a> Session<'a> {
         let (stop, done) = (interrupt::check(), self.done);
         let due = self.args.save_every.is_some_and(|every| done > self.from && done.is_multiple_of(every));
         if due || stop.is_err() {
-            let folder = self.save()?;
+            let folder = match &self.saved {
+                // What an earlier run has saved is whole, and is left alone.
+                Some(saved) if done == self.from => saved.clone(),
+                _ => self.save()?,
+            };
             if stop.is_err() {
                 let folder = folder.display();
                 progress.say(format!("stopped after step {done} of {steps}; go on with --resume {folder}"));
@@ -171,8 +175,8 @@ impl<'a> Session<'a> {
     fn save(&mut self) -> Result<PathBuf, Failure> {
         let folder = self.args.out.join(format!("checkpoint-{}", self.done));
         let base = self.args.model.display().to_string();
-        checkpoint::write(&folder, self.shapes, &self.trainer.snapshot()?, self.fingerprint, &base)?;
-        peft::write_base_formats(&folder, &self.base.formats)?;
+        let (snapshot, formats) = (self.trainer.snapshot()?, &self.base.formats);
+        checkpoint::write(&folder, self.shapes, &snapshot, self.fingerprint, &base, formats)?;
         self.saved = Some(folder.clone());
         self.draw()?;
         Ok(folder)

@@ -17,7 +17,7 @@ use warpwright_kernels::train::products::Form;
 use super::limits::padded;
 use crate::Error;
 use crate::signed::load;
-use crate::step::settings::Settings;
+use crate::step::settings::{Settings, Tiles};
 use crate::step::sizes::Sizes;
 
 pub(super) struct Kernels {
@@ -65,6 +65,7 @@ impl Kernels {
         let (threads, pairing, head_dim) = (256, settings.pairing, sizes.head_dim);
         let (rank, blocks) = (padded(sizes.rank), context.device().properties().multiprocessors);
         let back = |pairing, norm| load(context, HeadsBackward { head_dim, pairing, norm });
+        let tiles = &tiles(settings.tiles, sizes)[..];
         Ok(Kernels {
             blocks,
             round: load(context, Round)?,
@@ -76,10 +77,10 @@ impl Kernels {
             add_mask: load(context, ApplyMask { add: true })?,
             down: load(context, LoraDown { rank })?,
             gradients: load(context, LoraGradients { rank })?,
-            linear: linear(context, sizes)?,
-            gated: each_tile(sizes, |tile| Ok(load(context, LoraSwiGlu { tile })?))?,
-            sums: each_tile(sizes, |tile| Ok(load(context, LoraSum { tile })?))?,
-            swiglu_linear: each_tile(sizes, |tile| Ok(load(context, LoraSwiGluBackward { tile })?))?,
+            linear: linear(context, tiles)?,
+            gated: each_tile(tiles, |tile| Ok(load(context, LoraSwiGlu { tile })?))?,
+            sums: each_tile(tiles, |tile| Ok(load(context, LoraSum { tile })?))?,
+            swiglu_linear: each_tile(tiles, |tile| Ok(load(context, LoraSwiGluBackward { tile })?))?,
             rotate: load(context, RotateForward { head_dim, pairing, norm: head_norms })?,
             rotated_backward: back(Some(pairing), head_norms)?,
             values_backward: back(None, false)?,
@@ -144,21 +145,30 @@ fn parts(sizes: &Sizes, multiprocessors: u32) -> Parts {
 }
 
 /// All products of one projection that a step takes, with every tile.
-fn linear(context: &Context, sizes: &Sizes) -> Result<Vec<Kernel<LoraLinear>>, Error> {
+fn linear(context: &Context, tiles: &[ProductTile]) -> Result<Vec<Kernel<LoraLinear>>, Error> {
     use Form::*;
     let forms =
         [(Nt, false, false), (Nt, true, false), (Nt, false, true), (Nn, false, false), (Nn, false, true)];
     let of = |(form, bias, residual)| {
-        each_tile(sizes, |tile| Ok(load(context, LoraLinear { form, tile, bias, residual })?))
+        each_tile(tiles, |tile| Ok(load(context, LoraLinear { form, tile, bias, residual })?))
     };
     Ok(forms.into_iter().map(of).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
 fn each_tile<K>(
-    sizes: &Sizes,
+    tiles: &[ProductTile],
     load: impl Fn(ProductTile) -> Result<Kernel<K>, Error>,
 ) -> Result<Vec<Kernel<K>>, Error> {
-    let paired = |tile: ProductTile| sizes.tokens >= PAIRED && tile.columns() >= 192;
-    let tiles = ProductTile::ALL.into_iter();
-    tiles.map(|tile| load(if paired(tile) { tile.in_pairs() } else { tile })).collect()
+    tiles.iter().map(|tile| load(*tile)).collect()
+}
+
+/// The tiles that products may have.
+fn tiles(tiles: Tiles, sizes: &Sizes) -> Vec<ProductTile> {
+    let paired = |tile: ProductTile| sizes.tokens >= PAIRED && tile.columns() >= ProductTile::PAIRED;
+    match tiles {
+        Tiles::Only(tile) => vec![tile],
+        Tiles::Fitting => {
+            ProductTile::ALL.map(|tile| if paired(tile) { tile.in_pairs() } else { tile }).to_vec()
+        }
+    }
 }
