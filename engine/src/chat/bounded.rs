@@ -17,7 +17,7 @@ use super::tags;
 pub(super) const FUEL: u64 = 10_000_000;
 
 /// How long compiling a template, or rendering a conversation, may take: far longer than the fuel lasts.
-pub(super) const TIME: Duration = Duration::from_secs(30);
+pub(super) const TIME: Duration = Duration::from_secs(10);
 
 /// Operators of a tag, at most. Those of published templates have up to fifty.
 const OPERATORS: usize = 1000;
