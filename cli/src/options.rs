@@ -42,7 +42,7 @@ pub(crate) struct Place {
     #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
     pub(crate) device: Choice,
     /// Positions to keep room for [default: as many as the work needs]
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true)]
     pub(crate) ctx: Option<u32>,
     /// Run on the emulator even what would take it hours
     #[arg(long)]

@@ -19,7 +19,7 @@ pub(crate) struct Prompt {
     #[arg(short = 'f', long, value_name = "FILE")]
     prompt_file: Option<PathBuf>,
     /// Tokens to continue, as they are: 1,5,9
-    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', value_parser = id)]
+    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', allow_hyphen_values = true, value_parser = id)]
     prompt_ids: Option<Vec<u32>>,
 }
 

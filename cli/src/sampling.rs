@@ -37,7 +37,7 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "TOKENS", allow_negative_numbers = true)]
     penalty_window: Option<u32>,
     /// Add this to the logit of a token; may be given several times
-    #[arg(long, value_name = "ID=LOGIT", value_parser = bias)]
+    #[arg(long, value_name = "ID=LOGIT", allow_hyphen_values = true, value_parser = bias)]
     logit_bias: Vec<(u32, f32)>,
     /// The same seed gives the same text
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = seed)]

@@ -13,7 +13,7 @@ pub(crate) struct Args {
     /// Model: a GGUF file, or a Hugging Face folder; of either only the tokenizer is read
     model: PathBuf,
     /// Tokens: 1,5,9 or 1 5 9; - reads them from standard input
-    #[arg(value_name = "IDS", required = true)]
+    #[arg(value_name = "IDS", required = true, allow_negative_numbers = true)]
     ids: Vec<String>,
 }
 

@@ -46,7 +46,7 @@ struct Texts {
     #[arg(short = 'f', long, value_name = "FILE")]
     prompt_file: Option<PathBuf>,
     /// Tokens in place of a text, as they are: 1,5,9
-    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', value_parser = prompt::id)]
+    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', allow_hyphen_values = true, value_parser = prompt::id)]
     prompt_ids: Option<Vec<u32>>,
 }
 

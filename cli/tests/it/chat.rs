@@ -132,7 +132,7 @@ fn a_template_that_fails_says_where_and_how_to_go_on() {
             "\n{% for %}",
             "the chat template fails in line 2: syntax error: unexpected end of block, expected in",
         ),
-        ("{{ raise_exception('no') }}", "the chat template refuses the conversation: no"),
+        ("{{ raise_exception('no') }}", "the chat template refuses the conversation in line 1: no"),
         (
             "\n\n{{ messages[7].a.b }}",
             "the chat template fails in line 3: undefined value: `messages[7]` is undefined",
@@ -241,7 +241,7 @@ fn tools_are_called_and_answer() {
 }
 
 /// Talks with a program at a terminal. Each step waits for a text that the terminal shows after what was shown before,
-/// and types another, resizes the terminal or sends a signal. Prints as JSON the exit code, all that was shown, and
+/// and types another or some bytes, resizes the terminal or sends a signal. Prints as JSON the exit code, all that was shown, and
 /// whether the terminal is as it was.
 #[cfg(unix)]
 const AT_A_TERMINAL: &str = r#"
@@ -267,6 +267,8 @@ for wanted, does in json.loads(sys.argv[1]):
     at = found + len(wanted.encode())
     if does.startswith("SIG"):
         child.send_signal(getattr(signal, does))
+    elif does.startswith("BYTES"):
+        os.write(leader, bytes.fromhex(does[5:]))
     elif does.startswith("SIZE"):
         size(int(does[4:]))
         child.send_signal(signal.SIGWINCH)
@@ -304,6 +306,8 @@ fn a_person_talks_at_a_terminal() {
         ("> ", "\u{1b}[A again\r"),
         ("(limit of -n)", "/nothing\r"),
         ("there is no command /nothing", ""),
+        ("> ", "BYTESff"),
+        ("error: what was typed is not UTF-8, and is left out", ""),
         // Only at the prompt are these keys and no signal, nor the end of the input.
         ("> ", "half a line\u{3}"),
         ("Ctrl-D or /exit leaves", ""),

@@ -138,7 +138,7 @@ fn refuses_conversations_with_file_and_line() {
     bench.write("model/chat_template.jinja", "{{ raise_exception('Say less!') }}");
     begins(
         refused(TALK, &[]),
-        "error: data.jsonl, line 1: it cannot be rendered: the chat template refuses the conversation: Say less!",
+        "error: data.jsonl, line 1: it cannot be rendered: the chat template refuses the conversation in line 1: Say less!",
     );
     bench.write("model/chat_template.jinja", CHATML);
     begins(

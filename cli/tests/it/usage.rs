@@ -64,6 +64,19 @@ fn wrong_arguments_are_named() {
             "error: invalid value '-1' for '--top-k <K>': -1 is not in 0..=4294967295",
         ),
         (
+            &["run", MODEL, "--prompt", "x", "--ctx", "-1"],
+            "error: invalid value '-1' for '--ctx <TOKENS>': -1 is not in 0..=4294967295",
+        ),
+        (
+            &["run", MODEL, "--prompt-ids", "-1,2"],
+            "error: invalid value '-1' for '--prompt-ids <ID,ID,..>': \"-1\" is no token: tokens are whole numbers",
+        ),
+        (
+            &["run", MODEL, "--prompt", "x", "--logit-bias", "-1=2"],
+            "error: invalid value '-1=2' for '--logit-bias <ID=LOGIT>': not a token and a number, such as 13=-2.5",
+        ),
+        (&["detokenize", MODEL, "-1"], "error: \"-1\" is no token: tokens are whole numbers"),
+        (
             &["run", MODEL, "--prompt", "x", "--seed", "-1"],
             "error: invalid value '-1' for '--seed <N>': it can be 0 to 18446744073709551615; without one, chat takes \
              another each time",

@@ -4,7 +4,9 @@
 //! (<https://docs.python.org/3/library/json.html#json.dumps>).
 
 use minijinja::value::{Kwargs, Rest, ValueKind};
-use minijinja::{Error, ErrorKind, Value};
+use minijinja::{Error, ErrorKind, State, Value};
+
+use super::bounded;
 
 /// How to write.
 struct Style {
@@ -17,7 +19,12 @@ struct Style {
 }
 
 /// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`
-pub(super) fn tojson(value: &Value, positional: Rest<Value>, named: Kwargs) -> Result<Value, Error> {
+pub(super) fn tojson(
+    state: &State<'_, '_>,
+    value: &Value,
+    positional: Rest<Value>,
+    named: Kwargs,
+) -> Result<Value, Error> {
     let names = ["ensure_ascii", "indent", "separators", "sort_keys"];
     if positional.len() > names.len() {
         return Err(wrong(format!("tojson takes {} arguments at most", names.len())));
@@ -34,6 +41,7 @@ pub(super) fn tojson(value: &Value, positional: Rest<Value>, named: Kwargs) -> R
         sorted: argument(3)?.is_some_and(|value| value.is_true()),
     };
     named.assert_all_used()?;
+    bounded::pay(state, value, 0)?;
     let mut text = String::new();
     style.write(value, 0, &mut text)?;
     Ok(Value::from(text))

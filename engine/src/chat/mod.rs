@@ -5,6 +5,7 @@
 //! as Python's `json.dumps`, `raise_exception`, `strftime_now`, Python's methods of strings and dictionaries, and
 //! `{% generation %}` around what the assistant says.
 
+mod bounded;
 mod calls;
 mod json;
 mod source;

@@ -27,15 +27,29 @@ pub(super) fn replaced(template: &str) -> (String, bool) {
     (text, any)
 }
 
+/// All tags and expressions, outside comments and raw text.
+pub(super) fn all(template: &str) -> Vec<Range<usize>> {
+    parts(template).into_iter().map(|(part, _)| part).collect()
+}
+
 /// The names of all tags, outside comments, expressions and raw text.
-fn names(template: &str) -> Vec<Range<usize>> {
-    let (mut names, mut at, mut raw) = (vec![], 0, false);
+fn names(template: &str) -> impl Iterator<Item = Range<usize>> {
+    parts(template).into_iter().filter_map(|(_, name)| name)
+}
+
+/// Tags and expressions, and the names of tags.
+fn parts(template: &str) -> Vec<(Range<usize>, Option<Range<usize>>)> {
+    let (mut parts, mut at, mut raw) = (vec![], 0, false);
     while let Some(found) = template[at..].find('{') {
         let open = at + found;
         let rest = &template[open..];
         at = match rest.get(..2) {
             Some("{#") if !raw => rest.find("#}").map_or(template.len(), |end| open + end + 2),
-            Some("{{") if !raw => end(template, open + 2, "}}"),
+            Some("{{") if !raw => {
+                let end = end(template, open + 2, "}}");
+                parts.push((open..end, None));
+                end
+            }
             Some("{%") => {
                 let name = name(template, open + 2);
                 match (&template[name.clone()], raw) {
@@ -43,16 +57,16 @@ fn names(template: &str) -> Vec<Range<usize>> {
                     ("endraw", true) => raw = false,
                     _ => {}
                 }
-                let tag = name.clone();
+                let end = if raw { name.end } else { end(template, name.end, "%}") };
                 if !raw {
-                    names.push(name);
+                    parts.push((open..end, Some(name)));
                 }
-                if raw { tag.end } else { end(template, tag.end, "%}") }
+                end
             }
             _ => open + 1,
         };
     }
-    names
+    parts
 }
 
 /// The name of a tag, behind its mark of white space.

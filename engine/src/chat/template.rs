@@ -1,6 +1,7 @@
 //! A template, ready to render.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -13,12 +14,12 @@ use minijinja::{
 };
 
 use super::calls::{self, CallStream, Syntax, Tools};
-use super::{json, tags};
+use super::{bounded, json, tags};
 
 /// A model's chat template.
 #[derive(Debug, Clone)]
 pub struct ChatTemplate {
-    environment: Environment<'static>,
+    environment: Arc<Environment<'static>>,
     special: Vec<(&'static str, String)>,
     marks_replies: bool,
     asks_date: bool,
@@ -62,9 +63,6 @@ const NAME: &str = "chat template";
 /// Around what the assistant says, while it is rendered: noncharacters of Unicode, which no text has.
 const MARKS: [char; 2] = ['\u{fdd0}', '\u{fdd1}'];
 
-/// What a template may cost at most: instructions, and memory of 64 bytes each. A message takes some hundreds.
-const FUEL: u64 = 10_000_000;
-
 impl ChatTemplate {
     /// A template from its text; `special` are variables that hold the spelling of a token: `bos_token`.
     ///
@@ -76,6 +74,7 @@ impl ChatTemplate {
     }
 
     pub(super) fn compiled(text: &str, special: Vec<(&'static str, String)>) -> Result<ChatTemplate, String> {
+        bounded::check(text)?;
         let syntaxes = calls::told(text);
         let (text, marks_replies) = tags::replaced(text);
         let asks_date = text.contains("strftime_now");
@@ -84,14 +83,19 @@ impl ChatTemplate {
         environment.set_syntax(syntax.map_err(|error| sentence(&error))?);
         environment.set_auto_escape_callback(|_| AutoEscape::None);
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.set_fuel(Some(FUEL));
+        // Without this, a release build would not say what is undefined.
+        environment.set_debug(true);
+        environment.set_fuel(Some(bounded::FUEL));
         environment.add_filter("tojson", json::tojson);
         environment.add_filter("string", string);
         environment.add_test("iterable", is_iterable);
         environment.set_formatter(format_value);
         environment.add_function("raise_exception", raise);
         environment.add_function(tags::FUNCTION, generation);
-        environment.add_template_owned(NAME, text).map_err(|error| sentence(&error))?;
+        let environment = bounded::run(bounded::TIME, move || {
+            environment.add_template_owned(NAME, text).map_err(|error| sentence(&error))?;
+            Ok(Arc::new(environment))
+        })?;
         Ok(ChatTemplate { environment, special, marks_replies, asks_date, date: None, syntaxes })
     }
 
@@ -120,7 +124,7 @@ impl ChatTemplate {
                 |error| Error::new(ErrorKind::InvalidOperation, format!("strftime_now({format:?}): {error}"));
             strtime::format(format, date).map_err(wrong)
         };
-        self.environment.add_function("strftime_now", now);
+        Arc::make_mut(&mut self.environment).add_function("strftime_now", now);
     }
 
     /// Whether it is known how the template writes calls of tools.
@@ -166,9 +170,13 @@ impl ChatTemplate {
         let special =
             self.special.iter().map(|(name, text)| ((*name).to_owned(), Value::from(text.as_str())));
         let more = Value::from_pairs(more.iter().cloned().chain(special));
-        let template = self.environment.get_template(NAME).map_err(|error| fault(sentence(&error)))?;
-        let text =
-            template.render(context! { ..more, ..variables }).map_err(|error| fault(sentence(&error)))?;
+        let environment = Arc::clone(&self.environment);
+        let render = move || {
+            let template = environment.get_template(NAME);
+            let text = template.and_then(|template| template.render(context! { ..more, ..variables }));
+            text.map_err(|error| sentence(&error))
+        };
+        let text = bounded::run(bounded::TIME, render).map_err(fault)?;
         unmarked(&text).map_err(fault)
     }
 }
@@ -207,12 +215,16 @@ fn float(value: &Value) -> Option<String> {
 fn format_value(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
     match float(value) {
         Some(text) => Ok(out.write_str(&text)?),
-        None => escape_formatter(out, state, value),
+        None => {
+            bounded::pay(state, value, 0)?;
+            escape_formatter(out, state, value)
+        }
     }
 }
 
 /// The filter `string`.
 fn string(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
+    bounded::pay(state, value, 0)?;
     float(value).map_or_else(|| filters::string(state, value), |text| Ok(text.into()))
 }
 
@@ -240,14 +252,14 @@ fn generation(state: &mut State<'_, '_>, arguments: Kwargs) -> Result<Value, Err
 
 /// What went wrong, and in which line of the template.
 fn sentence(error: &Error) -> String {
+    let line = error.line().map_or(String::new(), |line| format!(" in line {line}"));
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
         if let Some(Raised(message)) = cause.downcast_ref() {
-            return format!("refuses the conversation: {message}");
+            return format!("refuses the conversation{line}: {message}");
         }
         source = cause.source();
     }
-    let line = error.line().map_or(String::new(), |line| format!(" in line {line}"));
     let detail = error.detail().map_or(String::new(), |detail| format!(": {detail}"));
     format!("fails{line}: {}{detail}", error.kind())
 }

@@ -176,11 +176,12 @@ const SPACE: &str = r" |\n( {0,20}|\t{0,8})";
 fn source(text: &GrammarText) -> Result<TopLevelGrammar, Fault> {
     match text {
         GrammarText::JsonSchema(schema) => {
-            let mut schema = serde_json::from_str(schema).map_err(|error| Fault::Json(error.to_string()))?;
-            if let Value::Object(keywords) = &mut schema {
+            let mut value = serde_json::from_str(schema).map_err(|error| Fault::Json(error.to_string()))?;
+            super::schema::check(&value)?;
+            if let Value::Object(keywords) = &mut value {
                 keywords.entry("x-guidance").or_insert_with(|| json!({ "whitespace_pattern": SPACE }));
             }
-            Ok(TopLevelGrammar::from_json_schema(schema))
+            Ok(TopLevelGrammar::from_json_schema(value))
         }
         GrammarText::Lark(grammar) => lark(grammar),
         GrammarText::Regex(regex) => self::regex(regex),
@@ -193,8 +194,19 @@ fn lark(grammar: &str) -> Result<TopLevelGrammar, Fault> {
     }
     match grammar.lines().position(is_gbnf) {
         Some(line) => Err(Fault::Gbnf { line: line + 1 }),
-        None => Ok(TopLevelGrammar::from_lark(grammar.to_owned())),
+        None => {
+            schemas(grammar).try_for_each(|schema| super::schema::check(&schema))?;
+            Ok(TopLevelGrammar::from_lark(grammar.to_owned()))
+        }
     }
+}
+
+/// The schemas of `%json { .. }`. One that is no JSON is left to the library, which knows its line.
+fn schemas(grammar: &str) -> impl Iterator<Item = Value> {
+    grammar.split("%json").skip(1).filter_map(|rest| {
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter();
+        values.next()?.ok()
+    })
 }
 
 /// Whether a line is a rule of llama.cpp's: `name ::= ...`

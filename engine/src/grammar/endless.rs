@@ -13,10 +13,21 @@ pub(super) fn part(grammar: &CGrammar) -> Option<String> {
     let reached = reached(grammar);
     let ending = ending(grammar, &reached);
     let endless = || reached.iter().filter(|symbol| !ending.contains(&symbol.as_index()));
-    let name = |symbol: &CSymIdx| grammar.sym_name(*symbol).to_owned();
+    let name = |symbol: &CSymIdx| plain(grammar.sym_name(*symbol)).to_owned();
     // In a schema only what is referred to can lead back to itself, and its symbol has the name of the reference.
     let referred = endless().map(name).find(|name| name.contains('#'));
     referred.or_else(|| endless().map(name).next())
+}
+
+/// The name in the grammar: the library puts `#` and a number behind one that it uses already, and only a number behind
+/// the reference to a whole schema.
+fn plain(name: &str) -> &str {
+    match name.rsplit_once('#') {
+        Some((_, number)) if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        Some(("", _)) => "#",
+        Some((plain, _)) => plain,
+        None => name,
+    }
 }
 
 /// The symbols that a text can come to, in the order of the rules.
@@ -50,6 +61,26 @@ fn ending(grammar: &CGrammar, symbols: &[CSymIdx]) -> BTreeSet<usize> {
         }
         if ending.len() == before {
             return ending;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn names_are_those_of_the_grammar() {
+        let cases = [
+            ("start", "start"),
+            ("start#2", "start"),
+            ("#27", "#"),
+            ("#", "#"),
+            ("#/$defs/a1", "#/$defs/a1"),
+            ("#/$defs/a#3", "#/$defs/a"),
+        ];
+        for (name, wanted) in cases {
+            assert_eq!(plain(name), wanted);
         }
     }
 }

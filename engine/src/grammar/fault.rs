@@ -19,6 +19,24 @@ pub enum Fault {
         /// A JSON pointer with `#` in front.
         place: String,
     },
+    /// A number that is not followed exactly.
+    #[error(
+        "the number {number} at {place} is beyond 2^53 (9007199254740992), where digits would be lost; write it as a string, or choose other bounds"
+    )]
+    Large {
+        /// The number.
+        number: String,
+        /// A JSON pointer with `#` in front.
+        place: String,
+    },
+    /// A least number of keys that is not followed, as keys may come twice.
+    #[error(
+        "minProperties at {place} counts keys that are not named, and such a key may come twice, which makes it one; name the keys under required, or leave it out"
+    )]
+    Keys {
+        /// A JSON pointer with `#` in front.
+        place: String,
+    },
     /// No text is within it.
     #[error("no text is within it: {0}")]
     Unsatisfiable(String),

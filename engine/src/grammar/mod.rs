@@ -14,6 +14,7 @@ mod masks;
 pub(crate) mod matcher;
 mod place;
 mod plain;
+mod schema;
 mod stays;
 mod tokens;
 

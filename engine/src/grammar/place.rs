@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 /// Keywords whose values have schemas by name.
-const NAMED: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
+pub(super) const NAMED: [&str; 5] =
+    ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
 /// Keywords whose values are no schemas.
-const VALUES: [&str; 5] = ["const", "enum", "default", "examples", "required"];
+pub(super) const VALUES: [&str; 5] = ["const", "enum", "default", "examples", "required"];
 
 /// The first schema within this one that has a keyword, as a JSON pointer with `#` in front.
 pub(super) fn of_keyword(schema: &Value, keyword: &str) -> Option<String> {
@@ -32,7 +33,7 @@ fn behind(step: &str, pointer: Option<String>) -> Option<String> {
 }
 
 /// A name as a step of a pointer (RFC 6901).
-fn escaped(name: &str) -> String {
+pub(super) fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 

@@ -325,6 +325,12 @@ fn what_is_no_grammar_is_named_before_the_first_token() {
     let said = schema(r#"{"type": "string", "pattern": "a(?=b)"}"#);
     assert!(said.contains("look-around"), "{said}");
     assert_eq!(lark(" \n"), "the grammar cannot be used: it is empty");
+    let large = " is beyond 2^53 (9007199254740992)";
+    // The library would run out of stack.
+    let said = lark("start: %json {\"const\": -9223372036854775808}");
+    assert!(said.contains("-9223372036854775808 at #/const") && said.contains(large), "{said}");
+    let said = schema(r#"{"enum": [18446744073709551615]}"#);
+    assert!(said.contains(large), "{said}");
 }
 
 #[test]
@@ -345,6 +351,8 @@ fn what_never_ends_is_named_before_the_first_token() {
         lark("start: \"(\" b | \"y\"\nb: /[ab]/ b\n"),
         lark("start: a\na: b \"x\"\nb: a | a b\n"),
     ];
+    assert!(endless[2].contains("no text within # ever ends"), "{}", endless[2]);
+    assert!(endless[3].contains("no text within start ever ends"), "{}", endless[3]);
     for said in &endless {
         assert!(said.contains(" ever ends, as it leads back to itself"), "{said}");
         println!("{said}");

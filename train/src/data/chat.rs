@@ -304,7 +304,7 @@ mod tests {
             "{{ raise_exception('no') }}",
             r#"{"messages": [{"role": "assistant", "content": "a"}]}"#,
         );
-        let wanted = "cannot be rendered: the chat template refuses the conversation: no";
+        let wanted = "cannot be rendered: the chat template refuses the conversation in line 1: no";
         assert_eq!(raises.unwrap_err(), wanted);
     }
 

@@ -16,6 +16,8 @@ pub(super) enum Line {
     Text(String),
     /// Ctrl-C on a line.
     Interrupted,
+    /// Bytes at a terminal that are no text.
+    NoText,
     /// There are no more lines.
     End,
 }
@@ -55,6 +57,7 @@ impl Input {
             }
             Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
             Err(ReadlineError::Eof) => Ok(Line::End),
+            Err(ReadlineError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => Ok(Line::NoText),
             Err(error) => Err(fault(error)),
         }
     }

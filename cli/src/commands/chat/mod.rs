@@ -96,6 +96,10 @@ fn talk(session: &mut Session<'_>, mut input: Input) -> Result<(), Failure> {
                 say("Ctrl-D or /exit leaves");
                 continue;
             }
+            Line::NoText => {
+                say("error: what was typed is not UTF-8, and is left out");
+                continue;
+            }
             Line::End => return Ok(()),
         };
         let pending = Pending::short();

@@ -74,9 +74,13 @@ fn outcome(template: &str, said: &Said, there: &Outcome) -> Outcome {
             Outcome::Text(digest) if digest.len() == 16 => Outcome::Text(digested(&text)),
             _ => Outcome::Text(text),
         },
-        Err(problem) => match problem.strip_prefix("the chat template refuses the conversation: ") {
-            Some(raised) => Outcome::Raised { raised: raised.to_owned() },
-            None => Outcome::Failed { failed: problem },
+        Err(problem) => match problem.split_once(": ") {
+            Some((place, raised))
+                if place.starts_with("the chat template refuses the conversation in line ") =>
+            {
+                Outcome::Raised { raised: raised.to_owned() }
+            }
+            _ => Outcome::Failed { failed: problem },
         },
     }
 }
