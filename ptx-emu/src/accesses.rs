@@ -220,23 +220,31 @@ impl ByteSet {
 
     /// Adds any number of bytes.
     pub(crate) fn insert_run(&mut self, offset: u64, bytes: u64) {
-        let mut at = offset;
-        while at < offset + bytes {
-            let count = (64 - at % 64).min(offset + bytes - at);
-            self.insert(at, count as u32);
-            at += count;
+        let (mut at, end) = (offset, offset + bytes);
+        while at < end {
+            let stop = end.min((at / PAGE + 1) * PAGE);
+            let words = self.page(at);
+            while at < stop {
+                let count = (64 - at % 64).min(stop - at);
+                words[(at / 64 % 64) as usize] |= u64::MAX >> (64 - count) << (at % 64);
+                at += count;
+            }
         }
     }
 
     /// Adds up to 64 bytes that do not cross a multiple of 64.
     #[inline]
     pub(crate) fn insert(&mut self, offset: u64, bytes: u32) {
+        self.page(offset)[(offset / 64 % 64) as usize] |= u64::MAX >> (64 - bytes) << (offset % 64);
+    }
+
+    /// The page of an offset, which is made where there is none.
+    fn page(&mut self, offset: u64) -> &mut [u64; 64] {
         let page = (offset / PAGE) as usize;
         if page >= self.pages.len() {
             self.pages.resize(page + 1, None);
         }
-        let words = self.pages[page].get_or_insert_with(|| Box::new([0; 64]));
-        words[(offset / 64 % 64) as usize] |= u64::MAX >> (64 - bytes) << (offset % 64);
+        self.pages[page].get_or_insert_with(|| Box::new([0; 64]))
     }
 
     /// Whether an offset is in the set.

@@ -16,6 +16,9 @@ use crate::accesses::MemoryOperation;
 /// Bytes a page of owners covers.
 const PAGE: u64 = 4096;
 
+/// Bytes of the largest element of a page, as a shift: what 32 lanes access side by side.
+const LARGEST: u32 = 7;
+
 /// Number of a stamp, or of a set of stamps; 0 for none.
 type Id = u32;
 
@@ -173,9 +176,10 @@ impl Owners {
         (me, operation): (Stamp, MemoryOperation),
         ordered: &mut impl FnMut(Stamp) -> bool,
     ) -> bool {
+        let shift = (bytes.start | bytes.end).trailing_zeros().min(LARGEST);
         parts(bytes).all(|(number, part)| {
             let page = self.pages.entry(number).or_default();
-            page.refine(2);
+            page.refine(shift);
             page.is_quiet(&mut self.sets, page.elements(part), me, operation, ordered)
         })
     }

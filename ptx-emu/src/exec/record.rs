@@ -32,6 +32,11 @@ fn runs_of(
         runs[0] = (first..first + each, Spread::Same(mask));
         return Some(1);
     }
+    let uneven = |(i, a): (usize, &u64)| a.wrapping_sub(addresses[0]) ^ (4 * each * i as u64);
+    if mask == u32::MAX && addresses.iter().enumerate().map(uneven).fold(0, |all, bits| all | bits) == 0 {
+        runs[0] = (first..first + 32 * each, Spread::Beside { first, lane: 0, shift });
+        return Some(1);
+    }
     let (mut count, mut next) = (0, u64::MAX);
     for (lane, address) in addresses.iter().enumerate().filter(|_| mask == u32::MAX) {
         let first = address / 4;

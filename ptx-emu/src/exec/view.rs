@@ -34,7 +34,7 @@ impl<'a> View<'a> {
 
     /// Whether an earlier access is ordered before what any of these lanes does, as [`Clocks::ordered`] says for warps.
     #[inline(always)]
-    fn is_over(&self, t: &LastAccess) -> bool {
+    pub(super) fn is_over(&self, t: &LastAccess) -> bool {
         t.clock <= self.seen[usize::from(t.thread) / 32]
     }
 

@@ -1,7 +1,10 @@
 //! What the running block of a traced launch did last to each word of global memory.
 //!
-//! Words lie in pages, which exist where the block has accessed memory and are used again by later blocks. A word has
+//! Words lie in lines of 64 bytes. As long as all words of a line were last written by lanes side by side of one warp, and
+//! read by such lanes of one warp, the line has one record; otherwise each of its words has one. A word's record has
 //! room for one warp that reads it; the reads of others go to a list, so that only words that warps share have one.
+//!
+//! Lines lie in pages, which exist where the block has accessed memory and are used again by later blocks.
 
 use std::ops::Range;
 
@@ -10,7 +13,9 @@ use rustc_hash::FxHashMap;
 use super::shared::{LastAccess, same_store};
 use super::view::View;
 
-/// Words of a page.
+/// Words of a line.
+const LINE: usize = 16;
+/// Lines of a page.
 const PAGE: u64 = 64;
 
 /// The last accesses of a block to a word of global memory.
@@ -25,7 +30,21 @@ struct Word {
     others: u32,
 }
 
-type Page = Box<[Word; PAGE as usize]>;
+/// The last accesses of a block to the words of a line, all of which were plain and of whole lines.
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    /// By the thread that wrote the first word.
+    write: LastAccess,
+    /// By the thread that read the first word.
+    read: LastAccess,
+    /// Each thread wrote `1 << shift` words, and read so many.
+    write_shift: u8,
+    read_shift: u8,
+    /// The records of the single words, from 1, which count instead of all this; 0 for none.
+    words: u32,
+}
+
+type Page = Box<[Line; PAGE as usize]>;
 
 /// The words that a block has accessed, by their address divided by 4.
 #[derive(Debug, Default)]
@@ -36,6 +55,8 @@ pub(super) struct Words {
     used: usize,
     /// The page that was looked up last, and its number.
     last: Option<(u64, u32)>,
+    /// The words of lines that have no common record.
+    single: Vec<[Word; LINE]>,
     /// Reads of further warps of a word, one list after another in use.
     shared: Vec<Vec<LastAccess>>,
 }
@@ -60,6 +81,52 @@ impl Spread {
             }
             Spread::Same(lanes) => (31 - lanes.leading_zeros(), lanes),
         }
+    }
+
+    /// The lane at the first word of a whole line, and how many words each lane has, as a shift; none where all have the
+    /// same words.
+    #[inline(always)]
+    fn over_line(self, word: u64) -> Option<(u32, u8)> {
+        match self {
+            Spread::Beside { first, lane, shift } => {
+                Some((lane + ((word - first) as u32 >> shift) & 31, shift as u8))
+            }
+            Spread::Same(_) => None,
+        }
+    }
+}
+
+impl Line {
+    /// What is known of one of its words, if they have one record.
+    fn word(&self, i: usize) -> Word {
+        let part = |last: LastAccess, shift: u8| match last.clock {
+            0 => last,
+            _ => LastAccess { thread: last.thread + (i >> shift) as u16, ..last },
+        };
+        let write = part(self.write, self.write_shift);
+        Word { write, plain: write, read: part(self.read, self.read_shift), others: 0 }
+    }
+
+    /// Whether the words have one record, and nothing in it can race with an access of lanes side by side.
+    #[inline(always)]
+    fn is_quiet(&self, view: &View<'_>, (lane, shift): (u32, u8), writes: bool) -> bool {
+        let own = self.write.thread == view.new.thread + lane as u16 && self.write_shift == shift;
+        self.words == 0
+            && (view.is_over(&self.write) || own)
+            && (!writes || self.read.is_of_warp(&view.new) || view.is_over(&self.read))
+    }
+
+    /// Remembers a plain access to the whole line by lanes side by side; false, and nothing is done, if its words need a
+    /// record each.
+    #[inline(always)]
+    fn keep(&mut self, new: LastAccess, shift: u8, writes: bool) -> bool {
+        let may = self.words == 0 && (writes || self.read.clock == 0 || self.read.is_of_warp(&new));
+        match writes {
+            _ if !may => {}
+            true => (self.write, self.write_shift) = (new, shift),
+            false => (self.read, self.read_shift) = (new, shift),
+        }
+        may
     }
 }
 
@@ -104,45 +171,74 @@ impl Word {
     }
 }
 
-/// The parts of a run of words in pages.
+/// The parts of a run of words in lines: the number of each, and words in it.
+#[inline(always)]
 fn parts(run: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
-    let within = move |page: u64, word: u64| word.saturating_sub(page * PAGE).min(PAGE) as usize;
+    let size = LINE as u64;
+    let within = move |line: u64, word: u64| word.saturating_sub(line * size).min(size) as usize;
     let (start, end) = (run.start, run.end);
-    (start / PAGE..=(end - 1) / PAGE).map(move |page| (page, within(page, start)..within(page, end)))
+    (start / size..=(end - 1) / size).map(move |line| (line, within(line, start)..within(line, end)))
 }
 
 impl Words {
     /// Forgets everything, for another block.
     pub(super) fn clear(&mut self) {
         self.numbers.clear();
+        self.single.clear();
         self.shared.clear();
         (self.used, self.last) = (0, None);
     }
 
-    /// The page of a word, which is made where there is none.
-    fn number(&mut self, page: u64) -> u32 {
-        if let Some((known, number)) = self.last
-            && known == page
-        {
-            return number;
+    /// The number of a page, which is made where there is none.
+    #[inline(always)]
+    fn number(&mut self, page: u64) -> usize {
+        match self.last {
+            Some((known, number)) if known == page => number as usize,
+            _ => self.look_up(page),
         }
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, page: u64) -> usize {
         let next = self.used as u32;
         let number = *self.numbers.entry(page).or_insert(next);
         if number == next {
             match self.pages.get_mut(self.used) {
-                Some(old) => **old = [Word::default(); PAGE as usize],
-                None => self.pages.push(Box::new([Word::default(); PAGE as usize])),
+                Some(old) => old.fill(Line::default()),
+                None => self.pages.push(Box::new([Line::default(); PAGE as usize])),
             }
             self.used += 1;
         }
         self.last = Some((page, number));
-        number
+        number as usize
     }
 
-    /// The word at an address divided by 4.
-    fn at(&mut self, word: u64) -> &mut Word {
-        let number = self.number(word / PAGE);
-        &mut self.pages[number as usize][(word % PAGE) as usize]
+    /// A line by its number.
+    #[inline(always)]
+    fn line(&mut self, line: u64) -> &mut Line {
+        let number = self.number(line / PAGE);
+        &mut self.pages[number][(line % PAGE) as usize]
+    }
+
+    /// What is known of a word of a line.
+    fn word(&self, line: &Line, i: usize) -> Word {
+        match line.words {
+            0 => line.word(i),
+            number => self.single[number as usize - 1][i],
+        }
+    }
+
+    /// Gives the words of a line a record each.
+    fn split(&mut self, line: u64) -> u32 {
+        let next = self.single.len() as u32 + 1;
+        let known = self.line(line);
+        if known.words == 0 {
+            let words = std::array::from_fn(|i| known.word(i));
+            known.words = next;
+            self.single.push(words);
+            return next;
+        }
+        known.words
     }
 
     /// An access that races with a new one, by `races`, and whether it wrote.
@@ -153,7 +249,8 @@ impl Words {
         writes: bool,
         races: impl Fn(&LastAccess) -> bool,
     ) -> Option<(LastAccess, bool)> {
-        let known = *self.at(word);
+        let line = *self.line(word / LINE as u64);
+        let known = self.word(&line, (word % LINE as u64) as usize);
         if races(&known.write) && !(writes && same_store(&known.write, new)) {
             return Some((known.write, true));
         }
@@ -168,8 +265,8 @@ impl Words {
 
     /// Remembers an access to a word.
     pub(super) fn keep(&mut self, word: u64, new: LastAccess, writes: bool) {
-        let number = self.number(word / PAGE) as usize;
-        self.pages[number][(word % PAGE) as usize].keep(new, writes, &mut self.shared);
+        let number = self.split(word / LINE as u64) as usize;
+        self.single[number - 1][(word % LINE as u64) as usize].keep(new, writes, &mut self.shared);
     }
 
     /// Whether nothing that happened to a run of words can race with what lanes do.
@@ -181,20 +278,28 @@ impl Words {
         writes: bool,
     ) -> bool {
         !view.new.strong
-            && parts(run).all(|(page, range)| {
-                let (number, first) = (self.number(page), page * PAGE + range.start as u64);
-                let words = &self.pages[number as usize][range];
-                words.iter().zip(first..).all(|(word, at)| word.is_quiet(view, spread.at(at).1, writes))
+            && parts(run).all(|(number, range)| {
+                let (first, line) = (number * LINE as u64, *self.line(number));
+                let whole = if range.len() == LINE { spread.over_line(first) } else { None };
+                let quiet = |i: usize| {
+                    self.word(&line, i).is_quiet(view, spread.at(first + i as u64).1, writes)
+                };
+                whole.is_some_and(|lanes| line.is_quiet(view, lanes, writes)) || range.clone().all(quiet)
             })
     }
 
     /// Remembers an access to a run of words.
     pub(super) fn keep_all(&mut self, run: Range<u64>, view: &View<'_>, spread: Spread, writes: bool) {
-        for (page, range) in parts(run) {
-            let (number, first) = (self.number(page), page * PAGE + range.start as u64);
-            let words = &mut self.pages[number as usize][range];
-            for (word, at) in words.iter_mut().zip(first..) {
-                word.keep(view.at(spread.at(at).0), writes, &mut self.shared);
+        for (number, range) in parts(run) {
+            let first = number * LINE as u64;
+            let whole = if range.len() == LINE { spread.over_line(first) } else { None };
+            let as_one = |(lane, shift)| self.line(number).keep(view.at(lane), shift, writes);
+            if !whole.is_some_and(as_one) {
+                let words = self.split(number) as usize - 1;
+                for i in range {
+                    let new = view.at(spread.at(first + i as u64).0);
+                    self.single[words][i].keep(new, writes, &mut self.shared);
+                }
             }
         }
     }
