@@ -203,11 +203,15 @@ fn clash(a: &Site, b: &Site) -> Option<u64> {
 
 /// Bytes a page of a [`ByteSet`] covers.
 const PAGE: u64 = 4096;
+/// Bytes that such a page takes.
+pub(crate) const BYTES_OF_PAGE: usize = (PAGE / 8) as usize;
 
 /// A set of byte offsets, in pages that exist where needed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ByteSet {
     pages: Vec<Option<Box<[u64; 64]>>>,
+    /// Pages that exist.
+    used: usize,
 }
 
 impl ByteSet {
@@ -218,8 +222,9 @@ impl ByteSet {
         set
     }
 
-    /// Adds any number of bytes.
-    pub(crate) fn insert_run(&mut self, offset: u64, bytes: u64) {
+    /// Adds any number of bytes; gives the pages that are new.
+    pub(crate) fn insert_run(&mut self, offset: u64, bytes: u64) -> usize {
+        let before = self.used;
         let (mut at, end) = (offset, offset + bytes);
         while at < end {
             let stop = end.min((at / PAGE + 1) * PAGE);
@@ -230,12 +235,15 @@ impl ByteSet {
                 at += count;
             }
         }
+        self.used - before
     }
 
-    /// Adds up to 64 bytes that do not cross a multiple of 64.
+    /// Adds up to 64 bytes that do not cross a multiple of 64; gives the pages that are new.
     #[inline]
-    pub(crate) fn insert(&mut self, offset: u64, bytes: u32) {
+    pub(crate) fn insert(&mut self, offset: u64, bytes: u32) -> usize {
+        let before = self.used;
         self.page(offset)[(offset / 64 % 64) as usize] |= u64::MAX >> (64 - bytes) << (offset % 64);
+        self.used - before
     }
 
     /// The page of an offset, which is made where there is none.
@@ -244,7 +252,11 @@ impl ByteSet {
         if page >= self.pages.len() {
             self.pages.resize(page + 1, None);
         }
-        self.pages[page].get_or_insert_with(|| Box::new([0; 64]))
+        let used = &mut self.used;
+        self.pages[page].get_or_insert_with(|| {
+            *used += 1;
+            Box::new([0; 64])
+        })
     }
 
     /// Whether an offset is in the set.

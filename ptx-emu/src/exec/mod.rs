@@ -22,6 +22,7 @@ mod observer;
 mod origins;
 mod owners;
 mod parameters;
+mod pattern;
 mod print;
 mod provenance;
 mod reads;

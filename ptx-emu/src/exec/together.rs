@@ -386,3 +386,89 @@ impl Worker<'_, '_> {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::Region;
+
+    const WORDS: u32 = 128;
+
+    /// The first words of the lanes of some shape, and how many each has.
+    fn first_words(kind: u64, at: [u32; 2], count: u32) -> [u32; 32] {
+        std::array::from_fn(|lane| match kind {
+            0 => at[0],
+            1 => at[lane / 16],
+            2 => at[0] % 64 + lane as u32 % 16 * count,
+            _ => at[0] % 64 + lane as u32 * count,
+        })
+    }
+
+    fn memory(traced: bool) -> Shared {
+        let region = Region { name: "x".into(), address: SHARED_BASE, bytes: 4 * WORDS, dynamic: false };
+        let mut shared = Shared::new(&[region], 0, [3, 1], traced);
+        shared.start();
+        let access = Access { writes: true, ..Access::default() };
+        (0..WORDS).for_each(|word| _ = shared.touch(u64::from(SHARED_BASE + 4 * word), 4, access).unwrap());
+        shared.clocks.barrier(&[0, 1, 2], &[0, 1, 2]);
+        shared
+    }
+
+    /// The same happens to memory whose reads are noted and to memory whose reads are remembered at once, until they
+    /// disagree or a race is found; gives whether one was.
+    fn run(mut next: impl FnMut(u64) -> u64, traced: bool) -> bool {
+        let [mut noting, mut plain] = [memory(traced), memory(traced)];
+        for pc in 1..60 {
+            let (warp, at) = (next(3) as u32, [next(120) as u32, next(120) as u32]);
+            let access = Access { pc, thread: 32 * warp, reads: true, ..Access::default() };
+            match next(16) {
+                0 => [&mut noting, &mut plain].map(|s| s.clocks.barrier(&[0, 1, 2], &[0, 1, 2])),
+                1 => [&mut noting, &mut plain].map(|s| s.clocks.barrier(&[0, 1], &[0, 1])),
+                2 => [&mut noting, &mut plain].map(|s| s.clocks.sync_lanes(warp, u32::MAX, u32::MAX)),
+                3 => {
+                    let thread = 32 * warp + next(32) as u32;
+                    let access = Access { thread, writes: true, reads: false, ..access };
+                    let address = u64::from(SHARED_BASE + 4 * at[0]);
+                    let done = [&mut noting, &mut plain].map(|s| s.touch(address, 4, access));
+                    assert_eq!(format!("{:?}", done[0]), format!("{:?}", done[1]), "{pc}");
+                    if done[0].is_err() {
+                        return true;
+                    }
+                    [(); 2]
+                }
+                _ => {
+                    let count = 1 + next(2) as u32;
+                    let first = first_words(next(4), at, count);
+                    let (shape, groups) = (Shape::of(&first, count).unwrap(), Groups::of(&first, u32::MAX));
+                    let same = Groups::of_shape(shape, count);
+                    assert_eq!(
+                        groups.iter().collect::<Vec<_>>(),
+                        same.iter().collect::<Vec<_>>(),
+                        "{first:?}"
+                    );
+                    let noted = noting.note_read(shape, count as usize, access);
+                    let done = noted || noting.read_groups(&groups, count as usize, access);
+                    assert_eq!(done, plain.read_groups(&groups, count as usize, access), "{pc}");
+                    if !done {
+                        return true;
+                    }
+                    [(); 2]
+                }
+            };
+        }
+        false
+    }
+
+    #[test]
+    fn noted_reads_are_found_as_others() {
+        let mut state = 1u64;
+        let mut next = |n: u64| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (state >> 33) % n
+        };
+        for traced in [false, true] {
+            let races = (0..300).filter(|_| run(&mut next, traced)).count();
+            assert!((100..290).contains(&races), "{races}");
+        }
+    }
+}

@@ -57,8 +57,15 @@ pub(super) struct Words {
     last: Option<(u64, u32)>,
     /// The words of lines that have no common record.
     single: Vec<[Word; LINE]>,
-    /// Reads of further warps of a word, one list after another in use.
-    shared: Vec<Vec<LastAccess>>,
+    others: Others,
+}
+
+/// Reads of further warps of words, one list for each word that has such.
+#[derive(Debug, Default)]
+struct Others {
+    lists: Vec<Vec<LastAccess>>,
+    /// Reads in all lists.
+    reads: usize,
 }
 
 /// How the lanes of a warp lie on words side by side.
@@ -110,9 +117,14 @@ impl Line {
     /// Whether the words have one record, and nothing in it can race with an access of lanes side by side.
     #[inline(always)]
     fn is_quiet(&self, view: &View<'_>, (lane, shift): (u32, u8), writes: bool) -> bool {
+        let long_ago = self.write.clock.max(self.read.clock) <= view.floor;
+        self.words == 0 && (long_ago || self.is_quiet_by_far(view, (lane, shift), writes))
+    }
+
+    #[inline(never)]
+    fn is_quiet_by_far(&self, view: &View<'_>, (lane, shift): (u32, u8), writes: bool) -> bool {
         let own = self.write.thread == view.new.thread + lane as u16 && self.write_shift == shift;
-        self.words == 0
-            && (view.is_over(&self.write) || own)
+        (own || view.is_over(&self.write))
             && (!writes || self.read.is_of_warp(&view.new) || view.is_over(&self.read))
     }
 
@@ -141,7 +153,7 @@ impl Word {
 
     /// Remembers an access.
     #[inline(always)]
-    fn keep(&mut self, new: LastAccess, writes: bool, shared: &mut Vec<Vec<LastAccess>>) {
+    fn keep(&mut self, new: LastAccess, writes: bool, others: &mut Others) {
         if writes {
             self.write = new.after(&self.write);
             if !new.strong {
@@ -152,21 +164,24 @@ impl Word {
         } else if self.read.is_of_warp(&new) {
             self.read = new.with(&self.read);
         } else {
-            self.keep_beside(new, shared);
+            self.keep_beside(new, others);
         }
     }
 
     /// Remembers a read of a warp that is not the first.
     #[inline(never)]
-    fn keep_beside(&mut self, new: LastAccess, shared: &mut Vec<Vec<LastAccess>>) {
+    fn keep_beside(&mut self, new: LastAccess, others: &mut Others) {
         if self.others == 0 {
-            shared.push(Vec::new());
-            self.others = shared.len() as u32;
+            others.lists.push(Vec::new());
+            self.others = others.lists.len() as u32;
         }
-        let list = &mut shared[self.others as usize - 1];
+        let list = &mut others.lists[self.others as usize - 1];
         match list.iter_mut().find(|read| read.is_of_warp(&new)) {
             Some(last) => *last = new.with(last),
-            None => list.push(new),
+            None => {
+                list.push(new);
+                others.reads += 1;
+            }
         }
     }
 }
@@ -185,8 +200,16 @@ impl Words {
     pub(super) fn clear(&mut self) {
         self.numbers.clear();
         self.single.clear();
-        self.shared.clear();
+        self.others = Others::default();
         (self.used, self.last) = (0, None);
+    }
+
+    /// Bytes that all this takes, and is kept for further blocks.
+    pub(super) fn bytes(&self) -> usize {
+        let single = self.single.capacity() * size_of::<[Word; LINE]>();
+        let others = self.others.lists.len() * size_of::<Vec<LastAccess>>()
+            + self.others.reads * size_of::<LastAccess>();
+        self.pages.len() * size_of::<[Line; PAGE as usize]>() + single + others
     }
 
     /// The number of a page, which is made where there is none.
@@ -228,6 +251,11 @@ impl Words {
         }
     }
 
+    /// The reads of further warps of a word.
+    fn others_of(&self, word: &Word) -> &[LastAccess] {
+        self.others.lists.get((word.others as usize).wrapping_sub(1)).map_or(&[], |list| list)
+    }
+
     /// Gives the words of a line a record each.
     fn split(&mut self, line: u64) -> u32 {
         let next = self.single.len() as u32 + 1;
@@ -257,8 +285,7 @@ impl Words {
         if new.strong && races(&known.plain) {
             return Some((known.plain, true));
         }
-        let others = self.shared.get((known.others as usize).wrapping_sub(1)).map_or(&[][..], |list| list);
-        let mut reads = std::iter::once(&known.read).chain(others);
+        let mut reads = std::iter::once(&known.read).chain(self.others_of(&known));
         let read = reads.find(|read| writes && !read.is_of_warp(new) && races(read));
         read.map(|read| (*read, false))
     }
@@ -266,7 +293,7 @@ impl Words {
     /// Remembers an access to a word.
     pub(super) fn keep(&mut self, word: u64, new: LastAccess, writes: bool) {
         let number = self.split(word / LINE as u64) as usize;
-        self.single[number - 1][(word % LINE as u64) as usize].keep(new, writes, &mut self.shared);
+        self.single[number - 1][(word % LINE as u64) as usize].keep(new, writes, &mut self.others);
     }
 
     /// Whether nothing that happened to a run of words can race with what lanes do.
@@ -281,9 +308,8 @@ impl Words {
             && parts(run).all(|(number, range)| {
                 let (first, line) = (number * LINE as u64, *self.line(number));
                 let whole = if range.len() == LINE { spread.over_line(first) } else { None };
-                let quiet = |i: usize| {
-                    self.word(&line, i).is_quiet(view, spread.at(first + i as u64).1, writes)
-                };
+                let quiet =
+                    |i: usize| self.word(&line, i).is_quiet(view, spread.at(first + i as u64).1, writes);
                 whole.is_some_and(|lanes| line.is_quiet(view, lanes, writes)) || range.clone().all(quiet)
             })
     }
@@ -298,9 +324,68 @@ impl Words {
                 let words = self.split(number) as usize - 1;
                 for i in range {
                     let new = view.at(spread.at(first + i as u64).0);
-                    self.single[words][i].keep(new, writes, &mut self.shared);
+                    self.single[words][i].keep(new, writes, &mut self.others);
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::clocks::Clocks;
+    use super::*;
+
+    /// What is known of a word, in words.
+    fn show(words: &mut Words, at: u64) -> String {
+        let line = *words.line(at / LINE as u64);
+        let word = words.word(&line, (at % LINE as u64) as usize);
+        format!("{:?} {:?}", Word { others: 0, ..word }, words.others_of(&word))
+    }
+
+    /// A line with one record says of each of its words what a record of the word would say.
+    #[test]
+    fn lines_are_words() {
+        let mut state = 1u64;
+        let mut next = |n: u64| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (state >> 33) % n
+        };
+        let (mut clocks, mut lines, mut words) = (Clocks::new(3), Words::default(), Words::default());
+        let (mut whole, mut quiet_ones) = (0, 0);
+        clocks.start();
+        for pc in 0..400 {
+            if pc % 16 == 0 {
+                lines.clear();
+                words.clear();
+            }
+            match next(6) {
+                0 => clocks.barrier(&[0, 1, 2], &[0, 1, 2]),
+                1 => clocks.barrier(&[0, 1], &[1]),
+                _ => {}
+            }
+            let (warp, shift, writes) = (next(3) as u16, next(3) as u32, next(3) == 0);
+            let clock = clocks.count(warp.into());
+            let new = LastAccess { clock, pc, thread: 32 * warp, bytes: 15, strong: false };
+            let view = View::of(&clocks, new);
+            // Lines that begin with a lane, some words of lines, and the same words for all.
+            let first = 16 * next(4) + if next(4) == 0 { next(4) << shift } else { 0 };
+            let (run, spread) = match next(8) {
+                0 => (first..first + (1 << shift), Spread::Same(u32::MAX)),
+                _ => (first..first + (32 << shift), Spread::Beside { first, lane: 0, shift }),
+            };
+            let mut single = |at: u64| words.are_quiet(at..at + 1, &view, spread, writes);
+            let quiet = run.clone().all(&mut single);
+            assert_eq!(lines.are_quiet(run.clone(), &view, spread, writes), quiet, "{pc}");
+            lines.keep_all(run.clone(), &view, spread, writes);
+            run.for_each(|at| words.keep(at, view.at(spread.at(at).0), writes));
+            for at in 0..208 {
+                assert_eq!(show(&mut lines, at), show(&mut words, at), "{pc} {at}");
+                whole += u32::from(lines.line(at / 16).words == 0 && lines.line(at / 16).read.clock > 0);
+            }
+            quiet_ones += u32::from(quiet);
+        }
+        assert!(whole > 10_000 && quiet_ones > 50 && quiet_ones < 350, "{whole} {quiet_ones}");
+        assert!(lines.bytes() > 0);
     }
 }
