@@ -203,11 +203,15 @@ fn clash(a: &Site, b: &Site) -> Option<u64> {
 
 /// Bytes a page of a [`ByteSet`] covers.
 const PAGE: u64 = 4096;
+/// Bytes that such a page takes.
+pub(crate) const BYTES_OF_PAGE: usize = (PAGE / 8) as usize;
 
 /// A set of byte offsets, in pages that exist where needed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ByteSet {
     pages: Vec<Option<Box<[u64; 64]>>>,
+    /// Pages that exist.
+    used: usize,
 }
 
 impl ByteSet {
@@ -218,25 +222,41 @@ impl ByteSet {
         set
     }
 
-    /// Adds any number of bytes.
-    pub(crate) fn insert_run(&mut self, offset: u64, bytes: u64) {
-        let mut at = offset;
-        while at < offset + bytes {
-            let count = (64 - at % 64).min(offset + bytes - at);
-            self.insert(at, count as u32);
-            at += count;
+    /// Adds any number of bytes; gives the pages that are new.
+    pub(crate) fn insert_run(&mut self, offset: u64, bytes: u64) -> usize {
+        let before = self.used;
+        let (mut at, end) = (offset, offset + bytes);
+        while at < end {
+            let stop = end.min((at / PAGE + 1) * PAGE);
+            let words = self.page(at);
+            while at < stop {
+                let count = (64 - at % 64).min(stop - at);
+                words[(at / 64 % 64) as usize] |= u64::MAX >> (64 - count) << (at % 64);
+                at += count;
+            }
         }
+        self.used - before
     }
 
-    /// Adds up to 64 bytes that do not cross a multiple of 64.
+    /// Adds up to 64 bytes that do not cross a multiple of 64; gives the pages that are new.
     #[inline]
-    pub(crate) fn insert(&mut self, offset: u64, bytes: u32) {
+    pub(crate) fn insert(&mut self, offset: u64, bytes: u32) -> usize {
+        let before = self.used;
+        self.page(offset)[(offset / 64 % 64) as usize] |= u64::MAX >> (64 - bytes) << (offset % 64);
+        self.used - before
+    }
+
+    /// The page of an offset, which is made where there is none.
+    fn page(&mut self, offset: u64) -> &mut [u64; 64] {
         let page = (offset / PAGE) as usize;
         if page >= self.pages.len() {
             self.pages.resize(page + 1, None);
         }
-        let words = self.pages[page].get_or_insert_with(|| Box::new([0; 64]));
-        words[(offset / 64 % 64) as usize] |= u64::MAX >> (64 - bytes) << (offset % 64);
+        let used = &mut self.used;
+        self.pages[page].get_or_insert_with(|| {
+            *used += 1;
+            Box::new([0; 64])
+        })
     }
 
     /// Whether an offset is in the set.

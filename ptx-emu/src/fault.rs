@@ -81,6 +81,9 @@ pub enum Class {
     Saturated,
     /// The launch executed more instructions than its fuel allows, or had not ended at its deadline.
     OutOfFuel,
+    /// The record of a traced launch reached its [limit](crate::Watch::trace_bytes), so that races would be missed from
+    /// there on. It ends the launch.
+    TraceFull,
     /// The launch itself is impossible: block size, shared memory or parameter bytes.
     BadLaunch,
 }

@@ -24,10 +24,22 @@ pub struct Watch {
     /// Whether it is followed what pointers were derived from: an access then must not lead from there into another
     /// variable or allocation, though that is there too. A finding of it ends no block, as those of arithmetic.
     pub provenance: bool,
+    /// Bytes of the host's memory that the record of a traced launch may take; 4 GiB where nothing is said. It takes 0.6
+    /// bytes for each byte that warps copy in whole lines of 64 bytes, half of it until the block ends, and up to 25 for each
+    /// byte that several warps and blocks touch by bytes. At the limit, the launch ends with a fault of the class
+    /// [`TraceFull`](crate::Class::TraceFull).
+    pub trace_bytes: Option<u64>,
     /// Whether what each instruction does is counted.
     pub profile: bool,
     /// The thread whose instructions are recorded.
     pub followed: Option<Followed>,
+}
+
+impl Watch {
+    /// Bytes that the record of a traced launch may take.
+    pub(crate) fn most_recorded(&self) -> u64 {
+        self.trace_bytes.unwrap_or(4 << 30)
+    }
 }
 
 /// Which faults of a launch are wanted.

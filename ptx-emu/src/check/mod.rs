@@ -96,6 +96,8 @@ pub struct Check<'a> {
     pub arithmetic: bool,
     /// Whether it is [followed](Watch::provenance) what pointers were derived from.
     pub provenance: bool,
+    /// Bytes that the record of each traced launch may take ([`Watch::trace_bytes`]).
+    pub trace_bytes: Option<u64>,
     /// The time that each launch may take.
     pub limit: Duration,
     /// Warp instructions that one block may execute.
@@ -214,6 +216,7 @@ impl<'a> Check<'a> {
             strict: false,
             arithmetic: false,
             provenance: false,
+            trace_bytes: None,
             limit: Duration::from_secs(60),
             fuel: Schedule::default().fuel,
             threads: 1,
@@ -269,8 +272,9 @@ impl<'a> Check<'a> {
 
     /// Whether no schedule after this one is asked for: one finding is enough, or the next would take all its time too.
     fn ends_after(&self, run: &Run) -> bool {
-        let timed_out = run.watched.found.iter().any(|found| found.fault.class == Class::OutOfFuel);
-        timed_out || self.faults == Faults::First && !report::problems(self, run).is_empty()
+        let at_limit = |class| matches!(class, Class::OutOfFuel | Class::TraceFull);
+        run.watched.found.iter().any(|found| at_limit(found.fault.class))
+            || self.faults == Faults::First && !report::problems(self, run).is_empty()
     }
 
     fn check_arguments(&self) -> Result<(), CheckError> {
@@ -311,6 +315,7 @@ impl<'a> Check<'a> {
             strict: self.strict,
             arithmetic: self.arithmetic,
             provenance: self.provenance,
+            trace_bytes: self.trace_bytes,
             deadline,
             profile: self.profile && first,
             followed,

@@ -19,6 +19,7 @@ use super::store::BulkStores;
 use super::trace::Recorder;
 use super::warp::{Identity, Warp};
 use super::wgmma::Products;
+use crate::code::{Code, Op};
 use crate::decode::{RESERVED, SHARED_BASE};
 use crate::fault::{AllocationInfo, OtherPlace, SourcePlace};
 use crate::launch::{Stats, Trace};
@@ -52,6 +53,9 @@ pub(crate) struct Worker<'g, 'a> {
     pub(crate) stores: BulkStores,
     pub(crate) warps: Vec<Warp>,
     pub(crate) shared: Shared,
+    /// Whether reads of shared memory may be [remembered later](super::reads): if nothing runs beside the threads that
+    /// must come after them, whatever barriers the threads meet at.
+    pub(super) notes_reads: bool,
     pub(crate) barriers: Barriers,
     pub(crate) mbarriers: Mbarriers,
     pub(crate) copies: Copies,
@@ -110,6 +114,7 @@ impl<'g, 'a> Worker<'g, 'a> {
                 [count, blocks],
                 grid.trace == Trace::On,
             ),
+            notes_reads: blocks == 1 && !has_async_proxy(grid.code),
             barriers: Barriers::new(threads, blocks),
             mbarriers: Mbarriers::default(),
             copies: Copies::default(),
@@ -260,6 +265,24 @@ impl<'g, 'a> Worker<'g, 'a> {
     pub(crate) fn warp(&mut self, index: u32) -> &mut Warp {
         &mut self.warps[index as usize]
     }
+}
+
+/// Whether instructions of a kernel access shared memory beside the threads, or use mbarriers.
+fn has_async_proxy(code: &Code) -> bool {
+    let beside = |op: &Op| {
+        matches!(
+            op,
+            Op::Mbarrier(_)
+                | Op::MbarrierWait(_)
+                | Op::Bulk(_)
+                | Op::BulkStore(_)
+                | Op::TensorLoad(_)
+                | Op::TensorStore(_)
+                | Op::AsyncStore(_)
+                | Op::Wgmma(_)
+        )
+    };
+    code.ops.iter().any(|step| beside(&step.op))
 }
 
 /// What special registers derive from, for one block.

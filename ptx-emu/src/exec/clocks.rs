@@ -55,6 +55,10 @@ pub(crate) struct Clocks {
     noted: Vec<FxHashMap<u64, Clock>>,
     published: FxHashMap<u64, PublishedClock>,
     lanes: Vec<Option<LaneClocks>>,
+    /// Barriers at which all warps waited, and blocks that began.
+    meetings: u64,
+    /// How often a warp may have learnt of others.
+    changes: u64,
 }
 
 pub(crate) fn join(to: &mut Clock, from: &Clock) {
@@ -76,6 +80,8 @@ impl Clocks {
             noted: vec![FxHashMap::default(); warps],
             published: FxHashMap::default(),
             lanes: vec![None; warps],
+            meetings: 1,
+            changes: 0,
         }
     }
 
@@ -95,11 +101,14 @@ impl Clocks {
         self.lanes.fill(None);
         self.now.truncate(2 * self.warps);
         self.now.fill(self.past + 1);
+        self.meetings += 1;
+        self.changes += 1;
         wraps
     }
 
     /// A new agent; nobody has seen anything of it.
     pub(crate) fn agent(&mut self) -> usize {
+        self.changes += 1;
         self.seen.iter_mut().for_each(|clock| clock.push(self.past));
         self.now.push(self.past + 1);
         self.now.len() - 1
@@ -114,6 +123,18 @@ impl Clocks {
     #[inline]
     pub(crate) fn past(&self) -> u32 {
         self.past
+    }
+
+    /// How often all warps have met. What any of them did before the last time is ordered before what they do now.
+    #[inline]
+    pub(crate) fn meetings(&self) -> u64 {
+        self.meetings
+    }
+
+    /// How often a warp may have learnt of others.
+    #[inline]
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// What a warp knows of all others.
@@ -158,6 +179,7 @@ impl Clocks {
 
     /// `fence.proxy.async`: what a warp has done and knows is known to the asynchronous proxy.
     pub(crate) fn proxy_fence(&mut self, warp: u32) {
+        self.changes += 1;
         let w = warp as usize;
         for v in 0..self.warps {
             let known = if v == w { self.now[w] } else { self.seen[w][v] };
@@ -204,6 +226,7 @@ impl Clocks {
 
     /// A warp learns what a release gave away.
     pub(crate) fn acquire(&mut self, warp: u32, from: &Clock) {
+        self.changes += 1;
         join(&mut self.seen[warp as usize], from);
     }
 
@@ -216,6 +239,7 @@ impl Clocks {
 
     /// `bar.warp.sync` of some lanes of those that have not exited.
     pub(crate) fn sync_lanes(&mut self, warp: u32, group: u32, present: u32) {
+        self.changes += 1;
         let w = warp as usize;
         if group == present {
             self.seen[w][w] = self.now[w];
@@ -233,6 +257,8 @@ impl Clocks {
 
     /// A completed block barrier: what participants did is ordered before what those that waited do next.
     pub(crate) fn barrier(&mut self, participants: &[u32], waiting: &[u32]) {
+        self.changes += 1;
+        self.meetings += u64::from(waiting.len() == self.warps);
         let mut joined = vec![0; self.now.len()];
         for &p in participants {
             self.release(p, &mut joined);
@@ -245,6 +271,7 @@ impl Clocks {
 
     /// A fence that acquires: what the warp has noted is in force.
     pub(crate) fn acquire_fence(&mut self, warp: u32) {
+        self.changes += 1;
         let w = warp as usize;
         for (_, clock) in self.noted[w].drain() {
             join(&mut self.seen[w], &clock);
@@ -259,6 +286,7 @@ impl Clocks {
 
     /// The reading half of a strong access.
     pub(crate) fn observe(&mut self, warp: u32, address: u64, access: Strong) {
+        self.changes += 1;
         let w = warp as usize;
         if !access.reads {
             return;

@@ -5,61 +5,21 @@
 //! that the bytes are initialised.
 
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::block::{Checked, Worker};
 use super::lanes;
 use super::memory::{Addresses, put};
+use super::pattern::{AddressPattern, are_words, gather, load_consecutive, pattern, scatter, span};
 use super::shared::Access;
 use super::step::extend;
 use super::trace::RacingAccess;
 use super::warp::Warp;
 use crate::accesses::MemoryOperation;
 use crate::allocation::{Allocation, store_part};
-use crate::code::{Atomic, MemoryOrder, RegisterOperand, Scope, Transfer, Width};
+use crate::code::{Atomic, MemoryOrder, Scope, Transfer, Width};
 use crate::fault::OtherPlace;
 use crate::{Class, Fault};
-
-/// How the lanes' addresses lie to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AddressPattern {
-    /// Each lane's bytes follow the last one's.
-    Consecutive,
-    /// All lanes have the same address.
-    Same,
-    Scattered,
-}
-
-#[inline(always)]
-fn pattern(addresses: &Addresses, bytes: u32) -> AddressPattern {
-    let first = addresses[0];
-    let step = u64::from(bytes);
-    let (mut apart, mut uneven) = (0, 0);
-    for (i, a) in addresses.iter().enumerate() {
-        apart |= a ^ first;
-        uneven |= a.wrapping_sub(first) ^ (step * i as u64);
-    }
-    match (uneven, apart) {
-        (0, _) => AddressPattern::Consecutive,
-        (_, 0) => AddressPattern::Same,
-        _ => AddressPattern::Scattered,
-    }
-}
-
-/// Lowest address and the end of the highest access.
-#[inline(always)]
-fn span(addresses: &Addresses, pattern: AddressPattern, bytes: u32) -> (u64, u64) {
-    let bytes = u64::from(bytes);
-    match pattern {
-        AddressPattern::Consecutive => (addresses[0], addresses[0].saturating_add(32 * bytes)),
-        AddressPattern::Same => (addresses[0], addresses[0].saturating_add(bytes)),
-        AddressPattern::Scattered => {
-            let low = addresses.iter().copied().fold(u64::MAX, u64::min);
-            let high = addresses.iter().copied().fold(0, u64::max);
-            (low, high.saturating_add(bytes))
-        }
-    }
-}
 
 fn holds(a: &Allocation, low: u64, end: u64) -> bool {
     low >= a.base && end <= a.base + a.bytes
@@ -142,6 +102,23 @@ impl<'g> Worker<'g, '_> {
         }
     }
 
+    /// Checks that every lane's address is a multiple of the size of the whole access.
+    #[inline(always)]
+    fn are_all_aligned(
+        &self,
+        w: &Warp,
+        mask: u32,
+        addresses: &Addresses,
+        pattern: AddressPattern,
+        bytes: u32,
+    ) -> Checked<()> {
+        // What follows an address without a gap, or is the same, is aligned as that is.
+        match pattern != AddressPattern::Scattered && addresses[0] & u64::from(bytes - 1) == 0 {
+            true => Ok(()),
+            false => self.check_alignment(w, mask, addresses, bytes),
+        }
+    }
+
     /// Checks bounds and initialisation for all lanes that read.
     #[inline]
     fn check_reads(
@@ -153,7 +130,7 @@ impl<'g> Worker<'g, '_> {
         pattern: AddressPattern,
     ) -> Checked<Option<&'g Allocation>> {
         let bytes = t.width.bytes * t.regs.len() as u32;
-        self.check_alignment(w, mask, addresses, bytes)?;
+        self.are_all_aligned(w, mask, addresses, pattern, bytes)?;
         let (low, end) = span(addresses, pattern, bytes);
         if let Some(a) = self.one(t.site, low, end) {
             if end - a.base > a.prefix() && !(end - low <= 1024 && a.is_initialised(low - a.base, end - low))
@@ -187,6 +164,14 @@ impl<'g> Worker<'g, '_> {
             };
             let bytes = t.width.bytes * t.regs.len() as u32;
             self.record(w, mask, (operation, t.scope, None), one, addresses, bytes)?;
+        }
+        if let Some(a) = one
+            && mask == u32::MAX
+            && pattern == AddressPattern::Consecutive
+            && are_words(t)
+        {
+            load_consecutive(w, t, a, addresses[0]);
+            return self.load_late(w, mask, t, addresses);
         }
         for (i, to) in t.regs.iter().enumerate() {
             let Some(to) = to else { continue };
@@ -230,8 +215,8 @@ impl<'g> Worker<'g, '_> {
         addresses: &Addresses,
     ) -> Checked<()> {
         let bytes = t.width.bytes * t.regs.len() as u32;
-        self.check_alignment(w, mask, addresses, bytes)?;
         let pattern = pattern(addresses, bytes);
+        self.are_all_aligned(w, mask, addresses, pattern, bytes)?;
         let (low, end) = span(addresses, pattern, bytes);
         let one = self.one(t.site, low, end);
         if one.is_none() {
@@ -321,6 +306,9 @@ impl<'g> Worker<'g, '_> {
         addresses: &Addresses,
         bytes: u32,
     ) -> Checked<()> {
+        if self.recorder.as_ref().is_some_and(|r| r.bytes() as u64 > self.grid.watch.most_recorded()) {
+            return Err(self.record_full(w, mask));
+        }
         if let Some(a) = one
             && self.record_together(w, mask, (operation, scope), a, addresses, bytes)
         {
@@ -339,6 +327,17 @@ impl<'g> Worker<'g, '_> {
             }
         }
         Ok(())
+    }
+
+    #[cold]
+    fn record_full(&self, w: &Warp, mask: u32) -> Box<Fault> {
+        let most = self.grid.watch.most_recorded();
+        let what = format!(
+            "the record of the traced launch has reached its limit of {most} bytes, and races from here on would be missed"
+        );
+        let mut fault = self.fault(w, mask, Class::TraceFull, what);
+        fault.instead = "trace fewer blocks or smaller buffers, or raise the limit";
+        fault
     }
 
     fn record_lane(
@@ -454,48 +453,6 @@ impl<'g> Worker<'g, '_> {
         }
         Ok(())
     }
-}
-
-/// Loads word `i` of the `count` words at each lane's address, which were checked.
-#[inline(always)]
-fn gather(
-    a: &Allocation,
-    addresses: &Addresses,
-    pattern: AddressPattern,
-    i: usize,
-    count: usize,
-    out: &mut [u32; 32],
-) {
-    let words = a.words();
-    let index = |address: u64| ((address - a.base) / 4) as usize;
-    let first = index(addresses[0]);
-    match (pattern, count) {
-        (AddressPattern::Consecutive, 1) => consecutive::<1>(&words[first..], i, out),
-        (AddressPattern::Consecutive, 2) => consecutive::<2>(&words[first..], i, out),
-        (AddressPattern::Consecutive, 4) => consecutive::<4>(&words[first..], i, out),
-        (AddressPattern::Same, _) => *out = [words[first + i].load(Relaxed); 32],
-        _ => out.iter_mut().zip(addresses).for_each(|(out, at)| *out = words[index(*at) + i].load(Relaxed)),
-    }
-}
-
-/// Loads every `N`th word, from word `i` on.
-#[inline(always)]
-fn consecutive<const N: usize>(words: &[AtomicU32], i: usize, out: &mut [u32; 32]) {
-    let lanes = &words[..32 * N].as_chunks::<N>().0[..32];
-    out.iter_mut().zip(lanes).for_each(|(out, lane)| *out = lane[i].load(Relaxed));
-}
-
-/// Stores every `N`th word, from word `i` on.
-#[inline(always)]
-fn scatter<const N: usize>(words: &[AtomicU32], i: usize, values: &[u32; 32]) {
-    let lanes = &words[..32 * N].as_chunks::<N>().0[..32];
-    lanes.iter().zip(values).for_each(|(lane, value)| lane[i].store(*value, Relaxed));
-}
-
-/// Whether the elements of a store are whole registers of 32 bits.
-fn are_words(t: &Transfer) -> bool {
-    let whole = |r: &Option<RegisterOperand>| r.is_some_and(|r| r.bits == 32);
-    t.width.bytes == 4 && matches!(t.regs.len(), 1 | 2 | 4 | 8) && t.regs.iter().all(whole)
 }
 
 /// Loads one or two bytes `step` bytes after each lane's address, which were checked, and extends them.

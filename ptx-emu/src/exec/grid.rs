@@ -343,7 +343,7 @@ impl Grid<'_> {
         let known = faults.iter().position(|(_, known)| known.fault.is_same(&fault));
         let one_is_enough = self.watch.faults == Faults::First || self.cooperative;
         let many = known.is_none() && faults.len() >= MOST_FAULTS;
-        if one_is_enough || many || fault.class == Class::OutOfFuel {
+        if one_is_enough || many || matches!(fault.class, Class::OutOfFuel | Class::TraceFull) {
             self.stop.store(true, Relaxed);
         }
         match known {

@@ -16,6 +16,9 @@ use crate::accesses::MemoryOperation;
 /// Bytes a page of owners covers.
 const PAGE: u64 = 4096;
 
+/// Bytes of the largest element of a page, as a shift: what 32 lanes access side by side.
+const LARGEST: u32 = 7;
+
 /// Number of a stamp, or of a set of stamps; 0 for none.
 type Id = u32;
 
@@ -47,8 +50,51 @@ struct Page {
 /// The elements of global memory that a launch has touched.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    pages: FxHashMap<u64, Page>,
+    pages: Pages,
     sets: Sets,
+}
+
+/// The pages by number: those that were touched.
+#[derive(Debug, Default)]
+struct Pages {
+    places: FxHashMap<u64, u32>,
+    pages: Vec<Page>,
+    /// The page that was looked up last, and its place.
+    last: Option<(u64, u32)>,
+    /// Elements that all of them have room for: of reads, of writes and of strong ones.
+    elements: usize,
+}
+
+impl Pages {
+    /// Lets `f` change a page.
+    #[inline(always)]
+    fn with<R>(&mut self, number: u64, f: impl FnOnce(&mut Page) -> R) -> R {
+        let page = self.get(number);
+        let before = page.elements_in_all();
+        let result = f(page);
+        let more = page.elements_in_all() - before;
+        self.elements += more;
+        result
+    }
+
+    #[inline(always)]
+    fn get(&mut self, number: u64) -> &mut Page {
+        match self.last {
+            Some((known, place)) if known == number => &mut self.pages[place as usize],
+            _ => self.look_up(number),
+        }
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, number: u64) -> &mut Page {
+        let next = self.pages.len() as u32;
+        let place = *self.places.entry(number).or_insert(next);
+        if place == next {
+            self.pages.push(Page::default());
+        }
+        self.last = Some((number, place));
+        &mut self.pages[place as usize]
+    }
 }
 
 impl Sets {
@@ -146,6 +192,13 @@ pub(crate) struct OwnersRace {
 }
 
 impl Owners {
+    /// Bytes that all this takes.
+    pub(super) fn bytes(&self) -> usize {
+        let pages = self.pages.pages.len() * size_of::<Page>() + self.pages.elements * size_of::<Id>();
+        let sets = self.sets.sets.len() * (size_of::<(Id, Id)>() + size_of::<(Id, Id, Id)>());
+        pages + sets + self.sets.stamps.len() * size_of::<Stamp>()
+    }
+
     /// Notes an access to up to 32 bytes; gives what another block did to them that is not ordered before. `ordered` says whether what a stamp's warp did then is ordered before.
     pub(crate) fn touch(
         &mut self,
@@ -154,14 +207,15 @@ impl Owners {
         (me, operation): (Stamp, MemoryOperation),
         mut ordered: impl FnMut(Stamp) -> bool,
     ) -> Option<OwnersRace> {
-        let page = self.pages.entry(address / PAGE).or_default();
-        page.refine(bytes.trailing_zeros().min(2));
-        let first = (address % PAGE) as usize >> page.shift;
-        let count = (bytes as usize >> page.shift).max(1);
         let stamp = self.sets.stamp(me);
         let sets = &mut self.sets;
-        (first..first + count)
-            .fold(None, |found, i| found.or(page.touch(sets, i, (me, stamp), operation, &mut ordered)))
+        self.pages.with(address / PAGE, |page| {
+            page.refine(bytes.trailing_zeros().min(2));
+            let first = (address % PAGE) as usize >> page.shift;
+            let count = (bytes as usize >> page.shift).max(1);
+            (first..first + count)
+                .fold(None, |found, i| found.or(page.touch(sets, i, (me, stamp), operation, &mut ordered)))
+        })
     }
 }
 
@@ -173,10 +227,13 @@ impl Owners {
         (me, operation): (Stamp, MemoryOperation),
         ordered: &mut impl FnMut(Stamp) -> bool,
     ) -> bool {
+        let shift = (bytes.start | bytes.end).trailing_zeros().min(LARGEST);
         parts(bytes).all(|(number, part)| {
-            let page = self.pages.entry(number).or_default();
-            page.refine(2);
-            page.is_quiet(&mut self.sets, page.elements(part), me, operation, ordered)
+            let sets = &mut self.sets;
+            self.pages.with(number, |page| {
+                page.refine(shift);
+                page.is_quiet(sets, page.elements(part), me, operation, ordered)
+            })
         })
     }
 
@@ -184,8 +241,8 @@ impl Owners {
     pub(crate) fn note(&mut self, bytes: Range<u64>, (me, operation): (Stamp, MemoryOperation)) {
         let stamp = self.sets.stamp(me);
         for (number, part) in parts(bytes) {
-            let page = self.pages.entry(number).or_default();
-            page.note(&mut self.sets, page.elements(part), stamp, operation);
+            let sets = &mut self.sets;
+            self.pages.with(number, |page| page.note(sets, page.elements(part), stamp, operation));
         }
     }
 }
@@ -246,6 +303,11 @@ impl Page {
         }
         let reads = operation.writes() && !sets.all_ordered(readers, me, ordered);
         reads.then_some(OwnersRace { wrote: false, reset: false })
+    }
+
+    /// Elements that the lists have room for.
+    fn elements_in_all(&self) -> usize {
+        self.readers.len() + self.writers.len() + self.strong.len()
     }
 
     /// The elements that hold some bytes of the page.

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use super::block::Worker;
 use super::memory::Addresses;
+use super::pattern::compare;
 use super::shared::Access;
 use super::warp::Warp;
 use super::words::Spread;
@@ -28,8 +29,13 @@ fn runs_of(
 ) -> Option<usize> {
     let (each, shift) = (u64::from(words), words.trailing_zeros());
     let first = addresses[0] / 4;
-    if addresses.iter().all(|a| *a == addresses[0]) {
+    let (uneven, apart) = compare(addresses, 4 * each);
+    if apart == 0 {
         runs[0] = (first..first + each, Spread::Same(mask));
+        return Some(1);
+    }
+    if mask == u32::MAX && uneven == 0 {
+        runs[0] = (first..first + 32 * each, Spread::Beside { first, lane: 0, shift });
         return Some(1);
     }
     let (mut count, mut next) = (0, u64::MAX);

@@ -16,6 +16,7 @@
 
 use super::clocks::Clocks;
 use super::history::{self, History};
+use super::reads::Reads;
 use crate::code::Region;
 use crate::decode::SHARED_BASE;
 
@@ -129,6 +130,10 @@ pub(crate) struct Shared {
     /// For each word and warp, the last read that a copy or a product made; empty before the first.
     pub(super) async_readers: Vec<LastAccess>,
     pub(super) cells: Vec<Cell>,
+    /// The largest clock of a write.
+    pub(super) last_write: u32,
+    /// Reads that are not in the cells yet.
+    pub(super) reads: Reads,
     /// What a traced launch remembers besides.
     pub(super) history: Option<Box<History>>,
 }
@@ -171,6 +176,8 @@ impl Shared {
             readers: Vec::new(),
             async_readers: Vec::new(),
             cells: vec![Cell::default(); words],
+            last_write: 0,
+            reads: Reads::default(),
         }
     }
 
@@ -178,8 +185,10 @@ impl Shared {
     pub(crate) fn start(&mut self) {
         self.init.fill(0);
         self.patterns.clear();
+        self.reads.clear();
         if self.clocks.start() {
             self.cells.fill(Cell::default());
+            self.last_write = 0;
             self.readers.fill((0, 0));
             self.async_readers.fill(LastAccess::default());
             self.history.iter_mut().for_each(|history| history.clear());
@@ -259,6 +268,7 @@ impl Shared {
 
     /// A copy's words arrive: written by `by`, a thread or the first thread of an agent's number.
     pub(crate) fn land(&mut self, address: u32, values: impl Iterator<Item = u32>, by: Writer, pc: u32) {
+        self.settle();
         if self.readers.is_empty() {
             self.readers = vec![(0, 0); self.words.len() * self.clocks.warps()];
         }
@@ -268,6 +278,7 @@ impl Shared {
         };
         let write =
             LastAccess { clock: self.clocks.count(who), pc, thread: thread as u16, bytes: 15, strong: false };
+        self.last_write = self.last_write.max(write.clock);
         let first = ((address - SHARED_BASE) / 4) as usize;
         for (i, value) in values.enumerate() {
             self.words[first + i] = value;
@@ -292,6 +303,7 @@ impl Shared {
         }
         let first = first as usize;
         let mask = if bytes >= 4 { 15 } else { ((1 << bytes) - 1) << (offset % 4) };
+        self.settle();
         for word in first..first + bytes.div_ceil(4) as usize {
             self.touch_word(word, mask, access)?;
         }
@@ -303,14 +315,19 @@ impl Shared {
         let offset = (address - u64::from(SHARED_BASE)) as usize;
         let mask = if bytes >= 4 { 15 } else { ((1 << bytes) - 1) << (offset % 4) };
         let new = self.stamp(access, mask);
+        self.settle();
         for word in offset / 4..offset / 4 + bytes.div_ceil(4) as usize {
             let cell = &mut self.cells[word];
             match access.writes {
                 true => {
                     cell.write = new.after(&cell.write);
                     self.init[word] |= mask;
+                    self.last_write = self.last_write.max(new.clock);
                 }
-                false => remember(&mut cell.reads, new, self.clocks.seen(access.thread as usize / 32)),
+                false => {
+                    remember(&mut cell.reads, new, self.clocks.seen(access.thread as usize / 32));
+                    self.reads.kept(&self.clocks);
+                }
             }
         }
         offset
@@ -340,6 +357,10 @@ impl Shared {
             && let Some((other, wrote)) = history.race(word, &new, access, unordered)
         {
             return Err(AccessError::Race { other, wrote });
+        }
+        match access.writes {
+            true => self.last_write = self.last_write.max(new.clock),
+            false => self.reads.kept(&self.clocks),
         }
         if access.proxy == Proxy::Async && !access.writes {
             self.remember_async(word, new);
@@ -375,6 +396,8 @@ impl Shared {
         if self.history.is_some() || first.saturating_add(count) > self.words.len() as u64 {
             return None;
         }
+        self.settle();
+        self.reads.kept(&self.clocks);
         let new = self.stamp(access, 15);
         let warp = access.thread as usize / 32;
         let (seen, past, warps) = (self.clocks.seen(warp), self.clocks.past(), self.clocks.warps());
@@ -395,52 +418,6 @@ impl Shared {
         Some(offset as usize)
     }
 
-    /// Whether a copy may write whole words; where not, [`Shared::unfenced`] and [`Shared::touch`] name what is wrong, if
-    /// anything.
-    pub(crate) fn may_claim(&self, address: u64, bytes: u32, access: Access) -> bool {
-        let offset = address.wrapping_sub(SHARED_BASE.into());
-        let (first, count) = (offset / 4, u64::from(bytes / 4));
-        if first.saturating_add(count) > self.words.len() as u64 {
-            return false;
-        }
-        let warps = self.clocks.warps();
-        let claim = Claim::new(&self.clocks, self.stamp(access, 15), access.proxy);
-        (first as usize..(first + count) as usize).all(|word| {
-            let (cell, row) = (&self.cells[word], word * warps..(word + 1) * warps);
-            let copied = usize::from(cell.write.thread) / 32 >= warps;
-            let read_beside = self.async_readers.get(row.clone()).unwrap_or_default();
-            self.valid[word] == 15
-                && claim.is_over(&cell.write)
-                && cell.reads.iter().all(|read| claim.is_over(read))
-                && (!copied || claim.follows(&self.readers[row]))
-                && read_beside.iter().all(|read| claim.is_ordered(read))
-        })
-    }
-
-    /// A copy is to write whole words, as it may: who comes after the copy comes after what was read of them before.
-    pub(crate) fn claim(&mut self, address: u32, bytes: u32, access: Access) {
-        let write = self.stamp(access, 15);
-        let (first, count) = (((address - SHARED_BASE) / 4) as usize, bytes as usize / 4);
-        self.cells[first..first + count].iter_mut().for_each(|cell| cell.write = write);
-        self.init[first..first + count].fill(15);
-        let rows = first * self.clocks.warps()..(first + count) * self.clocks.warps();
-        if let Some(reads) = self.readers.get_mut(rows.clone()) {
-            reads.fill((0, 0));
-        }
-        if let Some(reads) = self.async_readers.get_mut(rows) {
-            reads.fill(LastAccess::default());
-        }
-    }
-
-    /// An access of a thread to a word that a bulk copy of a warp may overtake, and whether it wrote.
-    pub(crate) fn unfenced(&self, address: u64, warp: u32) -> Option<(LastAccess, bool)> {
-        let word = (address.wrapping_sub(SHARED_BASE.into()) / 4) as usize;
-        let cell = self.cells.get(word)?;
-        let reads = cell.reads.into_iter().chain(self.copied_reads(word, 15)).map(|read| (read, false));
-        let mut all = std::iter::once((cell.write, true)).chain(reads);
-        all.find(|(t, _)| !self.clocks.proxied(warp, t.thread, t.clock))
-    }
-
     /// What copies and products have read of a word.
     fn async_reads(&self, word: usize) -> &[LastAccess] {
         let warps = self.clocks.warps();
@@ -448,7 +425,7 @@ impl Shared {
     }
 
     /// The last read of each warp since a copy wrote a word, as one of its first thread.
-    fn copied_reads(&self, word: usize, bytes: u8) -> impl Iterator<Item = LastAccess> {
+    pub(super) fn copied_reads(&self, word: usize, bytes: u8) -> impl Iterator<Item = LastAccess> {
         let warps = self.clocks.warps();
         let copied = self.by_agent(&self.cells[word].write);
         let reads = if copied { &self.readers[word * warps..][..warps] } else { &[] };
@@ -534,54 +511,6 @@ impl Shared {
                 *word = *word & !mask | (value as u32) << shift & mask;
             }
         }
-    }
-}
-
-/// A copy's write to words, and what comes before it.
-struct Claim<'a> {
-    new: LastAccess,
-    past: u32,
-    warps: usize,
-    /// For each warp and agent, the count up to which what it did is ordered before the copy.
-    seen: &'a [u32],
-    /// For each warp, the count up to which what its threads did is also known to the copy's proxy.
-    known: &'a [u32],
-    /// The warp that asks, where its own reads need no fence.
-    own: Option<usize>,
-}
-
-impl<'a> Claim<'a> {
-    fn new(clocks: &'a Clocks, new: LastAccess, proxy: Proxy) -> Claim<'a> {
-        let (warp, warps) = (usize::from(new.thread) / 32, clocks.warps());
-        let seen = &clocks.seen(warp)[..];
-        let (known, own) = match proxy {
-            Proxy::Generic => (seen, Some(warp)),
-            Proxy::Async => (&seen[warps..], None),
-        };
-        Claim { new, past: clocks.past(), warps, seen, known, own }
-    }
-
-    /// Whether an access comes before the copy.
-    #[inline]
-    fn is_ordered(&self, t: &LastAccess) -> bool {
-        t.clock <= self.past
-            || t.thread == self.new.thread
-            || t.clock <= self.seen[usize::from(t.thread) / 32]
-    }
-
-    /// Whether an access does, and a thread's is known to the copy's proxy.
-    #[inline]
-    fn is_over(&self, t: &LastAccess) -> bool {
-        let v = usize::from(t.thread) / 32;
-        let free = v >= self.warps || self.own.is_some();
-        t.clock <= self.past || self.is_ordered(t) && (free || t.clock <= self.known[v])
-    }
-
-    /// Whether the last reads of all warps do.
-    #[inline]
-    fn follows(&self, readers: &[(u32, u32)]) -> bool {
-        let mut all = readers.iter().zip(self.known).enumerate();
-        all.all(|(v, (read, known))| read.0 <= *known || Some(v) == self.own)
     }
 }
 

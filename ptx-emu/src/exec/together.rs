@@ -8,7 +8,8 @@
 use super::block::Worker;
 use super::lanes;
 use super::memory::{Addresses, are_distinct};
-use super::shared::{Access, Shared};
+use super::reads::Shape;
+use super::shared::{Access, LastAccess, Shared};
 use super::view::View;
 use super::warp::Warp;
 use crate::code::{RegisterOperand, Transfer};
@@ -58,6 +59,22 @@ impl Groups {
         }
     }
 
+    /// The lanes of a shape, so many words each.
+    fn of_shape(shape: Shape, count: u32) -> Groups {
+        let beside = |first: u32| std::array::from_fn(|i| first + i as u32 * count);
+        let (words, lanes, groups) = match shape {
+            Shape::Same(first) => ([first; 32], [u32::MAX; 32], 1),
+            Shape::Halves(first, _) => ([first; 32], [0xffff; 32], 2),
+            Shape::Twice(first) => (beside(first), PAIRS, 16),
+            Shape::Beside(first) => (beside(first), SINGLE, 32),
+        };
+        let mut groups = Groups { words, lanes, count: groups, rising: groups != 2 };
+        if let Shape::Halves(_, second) = shape {
+            (groups.words[1], groups.lanes[1]) = (second, 0xffff_0000);
+        }
+        groups
+    }
+
     /// Lanes side by side that access the same words.
     fn of_runs(words: &[u32; 32], mask: u32) -> Groups {
         let mut groups = Groups { words: [0; 32], lanes: [0; 32], count: 0, rising: false };
@@ -91,6 +108,7 @@ impl Shared {
     /// Checks that lanes may read the words of their groups, and remembers that they did; false, and nothing remembered, if
     /// something may be wrong.
     fn read_groups(&mut self, groups: &Groups, count: usize, access: Access) -> bool {
+        self.settle();
         let view = View::of(&self.clocks, self.stamp(access, 15));
         let may = |(first, lanes): (usize, u32)| {
             let mut cells = self.cells[first..first + count].iter();
@@ -103,12 +121,25 @@ impl Shared {
         if access.strong && self.history.is_some() || !quiet() {
             return false;
         }
-        let (warp, warps) = (access.thread as usize / 32, self.clocks.warps());
+        self.remember(groups, count, view.new, None);
+        true
+    }
+
+    /// Words remember that the lanes of their groups read them; `seen` is what the warp knew of the others, where that is
+    /// not what it knows now.
+    fn remember(&mut self, groups: &Groups, count: usize, new: LastAccess, seen: Option<&[u32]>) {
+        self.reads.kept(&self.clocks);
+        let view = match seen {
+            Some(seen) => View::then(&self.clocks, seen, new),
+            None => View::of(&self.clocks, new),
+        };
+        let access = Access { reads: true, strong: new.strong, ..Access::default() };
+        let (warp, warps) = (usize::from(new.thread) / 32, self.clocks.warps());
         for (first, lanes) in groups.iter() {
             for word in first..first + count {
                 let cell = &mut self.cells[word];
                 if !view.is_warps(&cell.write) {
-                    self.readers[word * warps + warp] = (view.new.clock, view.new.pc);
+                    self.readers[word * warps + warp] = (new.clock, new.pc);
                     continue;
                 }
                 view.remember(&mut cell.reads, lanes);
@@ -117,14 +148,58 @@ impl Shared {
                 }
             }
         }
-        true
+    }
+
+    /// Words get to know the reads that are noted.
+    #[inline(always)]
+    pub(super) fn settle(&mut self) {
+        if !self.reads.is_empty() {
+            self.settle_now();
+        }
+    }
+
+    #[inline(never)]
+    fn settle_now(&mut self) {
+        let mut reads = std::mem::take(&mut self.reads);
+        let needed = reads.are_needed(&self.clocks);
+        for (noted, seen) in reads.noted(self.clocks.warps()).filter(|_| needed) {
+            let groups = Groups::of_shape(noted.shape, noted.count);
+            self.remember(&groups, noted.count as usize, noted.new, Some(seen));
+        }
+        reads.settled(&self.clocks);
+        self.reads = reads;
+    }
+
+    /// Checks that lanes may read the words of a shape, so many each, and notes that they do; false, and nothing noted, if
+    /// something may be wrong.
+    #[inline(always)]
+    fn note_read(&mut self, shape: Shape, count: usize, access: Access) -> bool {
+        let view = View::of(&self.clocks, self.stamp(access, 15));
+        let ([low, high], words) = shape.runs(count);
+        let over = self.last_write <= view.floor;
+        let may = |first: usize| match over {
+            true => self.are_written(first, words),
+            false => self.are_over(first, words, &view),
+        };
+        let quiet = may(low) && (low == high || may(high));
+        let new = view.new;
+        if quiet && !self.reads.note(&self.clocks, new, shape, count as u32) {
+            self.settle_now();
+        }
+        quiet
     }
 
     /// Whether all bytes of some words may be read.
     #[inline(always)]
     fn are_written(&self, first: usize, count: usize) -> bool {
         let (valid, init) = (&self.valid[first..first + count], &self.init[first..first + count]);
-        valid.iter().zip(init).fold(15, |all, (valid, init)| all & valid & init) == 15
+        let ((valid, rest), (init, more)) = (valid.as_chunks::<16>(), init.as_chunks::<16>());
+        let mut all = [15u8; 16];
+        for (valid, init) in valid.iter().zip(init) {
+            all.iter_mut().zip(valid.iter().zip(init)).for_each(|(all, (valid, init))| *all &= valid & init);
+        }
+        let rest = rest.iter().zip(more).fold(15, |all, (valid, init)| all & valid & init);
+        all.iter().fold(rest, |all, part| all & part) == 15
     }
 
     /// Whether some words may be read, and their last writes are all by threads and ordered before.
@@ -141,20 +216,23 @@ impl Shared {
 
     /// As [`Shared::read_groups`], for a store of words that differ from lane to lane.
     fn write_groups(&mut self, groups: &Groups, count: usize, access: Access) -> bool {
+        self.settle();
         let view = View::of(&self.clocks, self.stamp(access, 15));
+        let unread = self.reads.are_over(&self.clocks) && !(access.strong && self.history.is_some());
+        let history = self.history.as_ref().filter(|_| !unread);
         let may = |(word, lane): (usize, u32)| {
             let cell = &self.cells[word];
-            let reads = cell.reads.iter().all(|read| view.is_quiet(read, lane));
             self.valid[word] == 15
                 && view.is_warps(&cell.write)
                 && view.is_quiet(&cell.write, lane)
-                && reads
-                && self.history.as_ref().is_none_or(|h| h.is_quiet(word, access, |t| view.is_quiet(t, lane)))
+                && (unread || cell.reads.iter().all(|read| view.is_quiet(read, lane)))
+                && history.is_none_or(|h| h.is_quiet(word, access, |t| view.is_quiet(t, lane)))
         };
         let quiet = |(first, lane): (usize, u32)| (first..first + count).all(|word| may((word, lane)));
         if !self.async_readers.is_empty() || !groups.iter().all(quiet) {
             return false;
         }
+        self.last_write = self.last_write.max(view.new.clock);
         for (first, lane) in groups.iter() {
             let new = view.at(lane.trailing_zeros());
             for word in first..first + count {
@@ -186,11 +264,15 @@ impl Worker<'_, '_> {
             return None;
         }
         let end = (self.shared.words.len() as u64).checked_sub(count as u64)?;
-        let index = |address: u64| address.wrapping_sub(SHARED_BASE.into()) / 4;
-        let outside = addresses.iter().fold(false, |any, a| any | (index(*a) > end));
-        let mut first = [0; 32];
-        first.iter_mut().zip(addresses).for_each(|(first, a)| *first = index(*a) as u32);
-        (!outside).then_some((count, first))
+        // Bits above the lower 32, and the sign of what is left behind the word, say that it is outside.
+        let (mut first, mut above, mut outside) = ([0; 32], 0, 0);
+        for (first, a) in first.iter_mut().zip(addresses) {
+            let offset = a.wrapping_sub(SHARED_BASE.into());
+            *first = offset as u32 / 4;
+            above |= (offset >> 32) as u32;
+            outside |= (end as u32).wrapping_sub(*first);
+        }
+        (above == 0 && outside >> 31 == 0).then_some((count, first))
     }
 
     /// Loads whole words from shared memory, at addresses that are aligned; false if nothing is done yet.
@@ -204,18 +286,59 @@ impl Worker<'_, '_> {
         access: Access,
     ) -> bool {
         let Some((count, first)) = self.words_of(t, addresses) else { return false };
-        let groups = Groups::of(&first, mask);
         let access = Access { thread: w.index * 32, ..access };
-        if !self.shared.read_groups(&groups, count, access) {
+        if self.notes_reads && mask == u32::MAX && !access.strong {
+            if let Some(shape) = Shape::of(&first, count as u32)
+                && self.shared.note_read(shape, count, access)
+            {
+                self.read_shape(w, t, shape, &first);
+                return true;
+            }
+        }
+        if !self.shared.read_groups(&Groups::of(&first, mask), count, access) {
             return false;
         }
+        self.read_words(w, mask, t, &first);
+        true
+    }
+
+    /// Loads the words of a shape, which were checked.
+    #[inline(always)]
+    fn read_shape(&self, w: &mut Warp, t: &Transfer, shape: Shape, first: &[u32; 32]) {
+        if t.width.bytes != 4 || t.regs.len() > 1 {
+            return self.read_words(w, u32::MAX, t, first);
+        }
+        let (Some(to), words) = (t.regs[0], &self.shared.words[..]) else { return };
+        let mut out = [0; 32];
+        let (low, high) = out.split_at_mut(16);
+        let run = |first: u32| &words[first as usize..][..16];
+        match shape {
+            Shape::Same(at) => out = [words[at as usize]; 32],
+            Shape::Halves(a, b) => {
+                low.fill(words[a as usize]);
+                high.fill(words[b as usize]);
+            }
+            Shape::Twice(at) => {
+                low.copy_from_slice(run(at));
+                high.copy_from_slice(run(at));
+            }
+            Shape::Beside(at) => {
+                low.copy_from_slice(run(at));
+                high.copy_from_slice(run(at + 16));
+            }
+        }
+        w.regs.set(to.slot, u32::MAX, &out);
+    }
+
+    /// Loads words of lanes, which were checked.
+    fn read_words(&self, w: &mut Warp, mask: u32, t: &Transfer, first: &[u32; 32]) {
         let words = &self.shared.words[..];
         for (i, to) in t.regs.iter().enumerate() {
             let Some(to) = to else { continue };
             match t.width.bytes {
                 4 => {
                     let mut out = [0; 32];
-                    out.iter_mut().zip(&first).for_each(|(out, at)| *out = words[*at as usize + i]);
+                    out.iter_mut().zip(first).for_each(|(out, at)| *out = words[*at as usize + i]);
                     w.regs.set(to.slot, mask, &out);
                 }
                 _ => {
@@ -225,7 +348,6 @@ impl Worker<'_, '_> {
                 }
             }
         }
-        true
     }
 
     /// Stores whole words to shared memory, at addresses that are aligned; false if nothing is done yet.
@@ -249,17 +371,104 @@ impl Worker<'_, '_> {
         if !t.regs.iter().all(from) || !self.shared.write_groups(&groups, count, access) {
             return false;
         }
+        let words = &mut self.shared.words[..];
         for (i, from) in t.regs.iter().flatten().enumerate() {
-            let (step, slot) = (t.width.bytes as usize * i, from.slot as usize);
-            for lane in lanes(mask) {
-                let offset = (addresses[lane] as u32).wrapping_sub(SHARED_BASE) as usize + step;
-                let value = match from.bits {
-                    64 => w.regs.w64.lanes[slot][lane],
-                    _ => w.regs.w32.lanes[slot][lane].into(),
-                };
-                self.shared.write(offset, t.width.bytes, value);
+            let slot = from.slot as usize;
+            match from.bits {
+                64 => lanes(mask).for_each(|lane| {
+                    let (at, value) = (first[lane] as usize + 2 * i, w.regs.w64.lanes[slot][lane]);
+                    (words[at], words[at + 1]) = (value as u32, (value >> 32) as u32);
+                }),
+                _ => lanes(mask)
+                    .for_each(|lane| words[first[lane] as usize + i] = w.regs.w32.lanes[slot][lane]),
             }
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::Region;
+
+    const WORDS: u32 = 128;
+
+    /// The first words of the lanes of some shape, and how many each has.
+    fn first_words(kind: u64, at: [u32; 2], count: u32) -> [u32; 32] {
+        std::array::from_fn(|lane| match kind {
+            0 => at[0],
+            1 => at[lane / 16],
+            2 => at[0] % 64 + lane as u32 % 16 * count,
+            _ => at[0] % 64 + lane as u32 * count,
+        })
+    }
+
+    fn memory(traced: bool) -> Shared {
+        let region = Region { name: "x".into(), address: SHARED_BASE, bytes: 4 * WORDS, dynamic: false };
+        let mut shared = Shared::new(&[region], 0, [3, 1], traced);
+        shared.start();
+        let access = Access { writes: true, ..Access::default() };
+        (0..WORDS).for_each(|word| _ = shared.touch(u64::from(SHARED_BASE + 4 * word), 4, access).unwrap());
+        shared.clocks.barrier(&[0, 1, 2], &[0, 1, 2]);
+        shared
+    }
+
+    /// The same happens to memory whose reads are noted and to memory whose reads are remembered at once, until they
+    /// disagree or a race is found; gives whether one was.
+    fn run(mut next: impl FnMut(u64) -> u64, traced: bool) -> bool {
+        let [mut noting, mut plain] = [memory(traced), memory(traced)];
+        for pc in 1..60 {
+            let (warp, at) = (next(3) as u32, [next(120) as u32, next(120) as u32]);
+            let access = Access { pc, thread: 32 * warp, reads: true, ..Access::default() };
+            match next(16) {
+                0 => [&mut noting, &mut plain].map(|s| s.clocks.barrier(&[0, 1, 2], &[0, 1, 2])),
+                1 => [&mut noting, &mut plain].map(|s| s.clocks.barrier(&[0, 1], &[0, 1])),
+                2 => [&mut noting, &mut plain].map(|s| s.clocks.sync_lanes(warp, u32::MAX, u32::MAX)),
+                3 => {
+                    let thread = 32 * warp + next(32) as u32;
+                    let access = Access { thread, writes: true, reads: false, ..access };
+                    let address = u64::from(SHARED_BASE + 4 * at[0]);
+                    let done = [&mut noting, &mut plain].map(|s| s.touch(address, 4, access));
+                    assert_eq!(format!("{:?}", done[0]), format!("{:?}", done[1]), "{pc}");
+                    if done[0].is_err() {
+                        return true;
+                    }
+                    [(); 2]
+                }
+                _ => {
+                    let count = 1 + next(2) as u32;
+                    let first = first_words(next(4), at, count);
+                    let (shape, groups) = (Shape::of(&first, count).unwrap(), Groups::of(&first, u32::MAX));
+                    let same = Groups::of_shape(shape, count);
+                    assert_eq!(
+                        groups.iter().collect::<Vec<_>>(),
+                        same.iter().collect::<Vec<_>>(),
+                        "{first:?}"
+                    );
+                    let noted = noting.note_read(shape, count as usize, access);
+                    let done = noted || noting.read_groups(&groups, count as usize, access);
+                    assert_eq!(done, plain.read_groups(&groups, count as usize, access), "{pc}");
+                    if !done {
+                        return true;
+                    }
+                    [(); 2]
+                }
+            };
+        }
+        false
+    }
+
+    #[test]
+    fn noted_reads_are_found_as_others() {
+        let mut state = 1u64;
+        let mut next = |n: u64| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (state >> 33) % n
+        };
+        for traced in [false, true] {
+            let races = (0..300).filter(|_| run(&mut next, traced)).count();
+            assert!((100..290).contains(&races), "{races}");
+        }
     }
 }

@@ -4,8 +4,15 @@
 //! writing, race whatever order they happened to run in, unless [something orders them](super::block_order). Within a
 //! block, threads are ordered as for [shared memory](super::shared).
 //!
-//! For a word that a block has touched, 40 bytes are kept until it ends, and 12 more for each further warp that reads it;
-//! for an element that any block has touched, 4 to 12 bytes until the launch ends. All this has no cap but the host's memory.
+//! What is kept, in bytes of the host:
+//!
+//! - until the block ends, 32 for each 64 that it touched, if warps touched all of these side by side and one warp read
+//!   them; else 672, and 12 more for each further warp that reads a word;
+//! - until the launch ends, 4 to 12 for each element that any block touched: an element has up to 128 bytes, and as few as
+//!   the smallest access near it; and 1 for each 8 that an instruction touched of an allocation.
+//!
+//! When this reaches a [limit](crate::Watch::trace_bytes), the launch ends with a fault that says so. What strong accesses
+//! publish is not counted, nor shared memory, of which 12 bytes are kept for each word and warp.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -19,7 +26,7 @@ use super::owners::{Owners, OwnersRace};
 use super::shared::{Access, LastAccess, Shared};
 use super::view::View;
 use super::words::{Spread, Words};
-use crate::accesses::{Accesses, ByteSet, MemoryOperation, Site, Trigger};
+use crate::accesses::{Accesses, BYTES_OF_PAGE, ByteSet, MemoryOperation, Site, Trigger};
 use crate::allocation::Allocation;
 use crate::fault::SourcePlace;
 
@@ -40,6 +47,10 @@ pub(crate) struct Recorder {
     running: Running,
     /// The state of a block that has ended, for the next one.
     spare: Option<Words>,
+    /// Bytes of the states of all blocks but the running one.
+    apart: usize,
+    /// Pages of the bytes of all sites.
+    marked: usize,
 }
 
 /// The state of one block: the running one, or one that is suspended while another runs.
@@ -73,8 +84,17 @@ impl Recorder {
 
     /// A block has ended: the next one may use its room.
     pub(super) fn end(&mut self, mut own: Running) {
+        self.apart -= own.words.bytes();
         own.words.clear();
-        self.spare = Some(own.words);
+        self.apart += own.words.bytes();
+        let other = self.spare.replace(own.words);
+        self.apart -= other.map_or(0, |words| words.bytes());
+    }
+
+    /// Bytes that the record takes.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        self.apart + self.running.words.bytes() + self.owners.bytes() + self.marked * BYTES_OF_PAGE
     }
 
     /// The number of the running block.
@@ -84,11 +104,13 @@ impl Recorder {
 
     /// Takes the state of the running block, so that another can run.
     pub(crate) fn suspend(&mut self) -> Running {
+        self.apart += self.running.words.bytes();
         std::mem::take(&mut self.running)
     }
 
     /// Lets a block run.
     pub(crate) fn resume(&mut self, own: Running) {
+        self.apart -= own.words.bytes();
         self.running = own;
     }
 
@@ -147,7 +169,7 @@ impl Recorder {
     ) -> Option<RacingAccess> {
         let key = (pc, a.base, self.waited(clocks, warp));
         let site = self.sites.entry(key).or_insert_with(|| (operation, ByteSet::default()));
-        site.1.insert(offset, bytes);
+        self.marked += site.1.insert(offset, bytes);
         let order = &mut self.running.order;
         let me = Stamp { block: order.block, warp, count: clocks.count(warp as usize) };
         let ordered = |earlier| order.ordered(clocks, warp, earlier);
@@ -185,7 +207,7 @@ impl Recorder {
             let bytes = bytes(run);
             self.running.words.keep_all(run.clone(), &view, *spread, access.writes);
             self.owners.note(bytes.clone(), (me, operation));
-            site.1.insert_run(bytes.start - base, bytes.end - bytes.start);
+            self.marked += site.1.insert_run(bytes.start - base, bytes.end - bytes.start);
         }
         true
     }

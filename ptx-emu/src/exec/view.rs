@@ -17,7 +17,11 @@ pub(super) struct View<'a> {
 
 impl<'a> View<'a> {
     pub(super) fn of(clocks: &'a Clocks, new: LastAccess) -> View<'a> {
-        let seen = &clocks.seen(usize::from(new.thread) / 32)[..];
+        View::then(clocks, &clocks.seen(usize::from(new.thread) / 32)[..], new)
+    }
+
+    /// As the warp saw it when it knew so much of the others.
+    pub(super) fn then(clocks: &'a Clocks, seen: &'a [u32], new: LastAccess) -> View<'a> {
         let floor = seen[..clocks.warps()].iter().copied().fold(u32::MAX, u32::min);
         View { clocks, seen, floor, new }
     }
@@ -34,7 +38,7 @@ impl<'a> View<'a> {
 
     /// Whether an earlier access is ordered before what any of these lanes does, as [`Clocks::ordered`] says for warps.
     #[inline(always)]
-    fn is_over(&self, t: &LastAccess) -> bool {
+    pub(super) fn is_over(&self, t: &LastAccess) -> bool {
         t.clock <= self.seen[usize::from(t.thread) / 32]
     }
 

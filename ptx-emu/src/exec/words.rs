@@ -1,7 +1,10 @@
 //! What the running block of a traced launch did last to each word of global memory.
 //!
-//! Words lie in pages, which exist where the block has accessed memory and are used again by later blocks. A word has
+//! Words lie in lines of 64 bytes. As long as all words of a line were last written by lanes side by side of one warp, and
+//! read by such lanes of one warp, the line has one record; otherwise each of its words has one. A word's record has
 //! room for one warp that reads it; the reads of others go to a list, so that only words that warps share have one.
+//!
+//! Lines lie in pages, which exist where the block has accessed memory and are used again by later blocks.
 
 use std::ops::Range;
 
@@ -10,7 +13,9 @@ use rustc_hash::FxHashMap;
 use super::shared::{LastAccess, same_store};
 use super::view::View;
 
-/// Words of a page.
+/// Words of a line.
+const LINE: usize = 16;
+/// Lines of a page.
 const PAGE: u64 = 64;
 
 /// The last accesses of a block to a word of global memory.
@@ -25,7 +30,21 @@ struct Word {
     others: u32,
 }
 
-type Page = Box<[Word; PAGE as usize]>;
+/// The last accesses of a block to the words of a line, all of which were plain and of whole lines.
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    /// By the thread that wrote the first word.
+    write: LastAccess,
+    /// By the thread that read the first word.
+    read: LastAccess,
+    /// Each thread wrote `1 << shift` words, and read so many.
+    write_shift: u8,
+    read_shift: u8,
+    /// The records of the single words, from 1, which count instead of all this; 0 for none.
+    words: u32,
+}
+
+type Page = Box<[Line; PAGE as usize]>;
 
 /// The words that a block has accessed, by their address divided by 4.
 #[derive(Debug, Default)]
@@ -36,8 +55,17 @@ pub(super) struct Words {
     used: usize,
     /// The page that was looked up last, and its number.
     last: Option<(u64, u32)>,
-    /// Reads of further warps of a word, one list after another in use.
-    shared: Vec<Vec<LastAccess>>,
+    /// The words of lines that have no common record.
+    single: Vec<[Word; LINE]>,
+    others: Others,
+}
+
+/// Reads of further warps of words, one list for each word that has such.
+#[derive(Debug, Default)]
+struct Others {
+    lists: Vec<Vec<LastAccess>>,
+    /// Reads in all lists.
+    reads: usize,
 }
 
 /// How the lanes of a warp lie on words side by side.
@@ -61,6 +89,57 @@ impl Spread {
             Spread::Same(lanes) => (31 - lanes.leading_zeros(), lanes),
         }
     }
+
+    /// The lane at the first word of a whole line, and how many words each lane has, as a shift; none where all have the
+    /// same words.
+    #[inline(always)]
+    fn over_line(self, word: u64) -> Option<(u32, u8)> {
+        match self {
+            Spread::Beside { first, lane, shift } => {
+                Some((lane + ((word - first) as u32 >> shift) & 31, shift as u8))
+            }
+            Spread::Same(_) => None,
+        }
+    }
+}
+
+impl Line {
+    /// What is known of one of its words, if they have one record.
+    fn word(&self, i: usize) -> Word {
+        let part = |last: LastAccess, shift: u8| match last.clock {
+            0 => last,
+            _ => LastAccess { thread: last.thread + (i >> shift) as u16, ..last },
+        };
+        let write = part(self.write, self.write_shift);
+        Word { write, plain: write, read: part(self.read, self.read_shift), others: 0 }
+    }
+
+    /// Whether the words have one record, and nothing in it can race with an access of lanes side by side.
+    #[inline(always)]
+    fn is_quiet(&self, view: &View<'_>, (lane, shift): (u32, u8), writes: bool) -> bool {
+        let long_ago = self.write.clock.max(self.read.clock) <= view.floor;
+        self.words == 0 && (long_ago || self.is_quiet_by_far(view, (lane, shift), writes))
+    }
+
+    #[inline(never)]
+    fn is_quiet_by_far(&self, view: &View<'_>, (lane, shift): (u32, u8), writes: bool) -> bool {
+        let own = self.write.thread == view.new.thread + lane as u16 && self.write_shift == shift;
+        (own || view.is_over(&self.write))
+            && (!writes || self.read.is_of_warp(&view.new) || view.is_over(&self.read))
+    }
+
+    /// Remembers a plain access to the whole line by lanes side by side; false, and nothing is done, if its words need a
+    /// record each.
+    #[inline(always)]
+    fn keep(&mut self, new: LastAccess, shift: u8, writes: bool) -> bool {
+        let may = self.words == 0 && (writes || self.read.clock == 0 || self.read.is_of_warp(&new));
+        match writes {
+            _ if !may => {}
+            true => (self.write, self.write_shift) = (new, shift),
+            false => (self.read, self.read_shift) = (new, shift),
+        }
+        may
+    }
 }
 
 impl Word {
@@ -74,7 +153,7 @@ impl Word {
 
     /// Remembers an access.
     #[inline(always)]
-    fn keep(&mut self, new: LastAccess, writes: bool, shared: &mut Vec<Vec<LastAccess>>) {
+    fn keep(&mut self, new: LastAccess, writes: bool, others: &mut Others) {
         if writes {
             self.write = new.after(&self.write);
             if !new.strong {
@@ -85,64 +164,109 @@ impl Word {
         } else if self.read.is_of_warp(&new) {
             self.read = new.with(&self.read);
         } else {
-            self.keep_beside(new, shared);
+            self.keep_beside(new, others);
         }
     }
 
     /// Remembers a read of a warp that is not the first.
     #[inline(never)]
-    fn keep_beside(&mut self, new: LastAccess, shared: &mut Vec<Vec<LastAccess>>) {
+    fn keep_beside(&mut self, new: LastAccess, others: &mut Others) {
         if self.others == 0 {
-            shared.push(Vec::new());
-            self.others = shared.len() as u32;
+            others.lists.push(Vec::new());
+            self.others = others.lists.len() as u32;
         }
-        let list = &mut shared[self.others as usize - 1];
+        let list = &mut others.lists[self.others as usize - 1];
         match list.iter_mut().find(|read| read.is_of_warp(&new)) {
             Some(last) => *last = new.with(last),
-            None => list.push(new),
+            None => {
+                list.push(new);
+                others.reads += 1;
+            }
         }
     }
 }
 
-/// The parts of a run of words in pages.
+/// The parts of a run of words in lines: the number of each, and words in it.
+#[inline(always)]
 fn parts(run: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
-    let within = move |page: u64, word: u64| word.saturating_sub(page * PAGE).min(PAGE) as usize;
+    let size = LINE as u64;
+    let within = move |line: u64, word: u64| word.saturating_sub(line * size).min(size) as usize;
     let (start, end) = (run.start, run.end);
-    (start / PAGE..=(end - 1) / PAGE).map(move |page| (page, within(page, start)..within(page, end)))
+    (start / size..=(end - 1) / size).map(move |line| (line, within(line, start)..within(line, end)))
 }
 
 impl Words {
     /// Forgets everything, for another block.
     pub(super) fn clear(&mut self) {
         self.numbers.clear();
-        self.shared.clear();
+        self.single.clear();
+        self.others = Others::default();
         (self.used, self.last) = (0, None);
     }
 
-    /// The page of a word, which is made where there is none.
-    fn number(&mut self, page: u64) -> u32 {
-        if let Some((known, number)) = self.last
-            && known == page
-        {
-            return number;
+    /// Bytes that all this takes, and is kept for further blocks.
+    pub(super) fn bytes(&self) -> usize {
+        let single = self.single.capacity() * size_of::<[Word; LINE]>();
+        let others = self.others.lists.len() * size_of::<Vec<LastAccess>>()
+            + self.others.reads * size_of::<LastAccess>();
+        self.pages.len() * size_of::<[Line; PAGE as usize]>() + single + others
+    }
+
+    /// The number of a page, which is made where there is none.
+    #[inline(always)]
+    fn number(&mut self, page: u64) -> usize {
+        match self.last {
+            Some((known, number)) if known == page => number as usize,
+            _ => self.look_up(page),
         }
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, page: u64) -> usize {
         let next = self.used as u32;
         let number = *self.numbers.entry(page).or_insert(next);
         if number == next {
             match self.pages.get_mut(self.used) {
-                Some(old) => **old = [Word::default(); PAGE as usize],
-                None => self.pages.push(Box::new([Word::default(); PAGE as usize])),
+                Some(old) => old.fill(Line::default()),
+                None => self.pages.push(Box::new([Line::default(); PAGE as usize])),
             }
             self.used += 1;
         }
         self.last = Some((page, number));
-        number
+        number as usize
     }
 
-    /// The word at an address divided by 4.
-    fn at(&mut self, word: u64) -> &mut Word {
-        let number = self.number(word / PAGE);
-        &mut self.pages[number as usize][(word % PAGE) as usize]
+    /// A line by its number.
+    #[inline(always)]
+    fn line(&mut self, line: u64) -> &mut Line {
+        let number = self.number(line / PAGE);
+        &mut self.pages[number][(line % PAGE) as usize]
+    }
+
+    /// What is known of a word of a line.
+    fn word(&self, line: &Line, i: usize) -> Word {
+        match line.words {
+            0 => line.word(i),
+            number => self.single[number as usize - 1][i],
+        }
+    }
+
+    /// The reads of further warps of a word.
+    fn others_of(&self, word: &Word) -> &[LastAccess] {
+        self.others.lists.get((word.others as usize).wrapping_sub(1)).map_or(&[], |list| list)
+    }
+
+    /// Gives the words of a line a record each.
+    fn split(&mut self, line: u64) -> u32 {
+        let next = self.single.len() as u32 + 1;
+        let known = self.line(line);
+        if known.words == 0 {
+            let words = std::array::from_fn(|i| known.word(i));
+            known.words = next;
+            self.single.push(words);
+            return next;
+        }
+        known.words
     }
 
     /// An access that races with a new one, by `races`, and whether it wrote.
@@ -153,23 +277,23 @@ impl Words {
         writes: bool,
         races: impl Fn(&LastAccess) -> bool,
     ) -> Option<(LastAccess, bool)> {
-        let known = *self.at(word);
+        let line = *self.line(word / LINE as u64);
+        let known = self.word(&line, (word % LINE as u64) as usize);
         if races(&known.write) && !(writes && same_store(&known.write, new)) {
             return Some((known.write, true));
         }
         if new.strong && races(&known.plain) {
             return Some((known.plain, true));
         }
-        let others = self.shared.get((known.others as usize).wrapping_sub(1)).map_or(&[][..], |list| list);
-        let mut reads = std::iter::once(&known.read).chain(others);
+        let mut reads = std::iter::once(&known.read).chain(self.others_of(&known));
         let read = reads.find(|read| writes && !read.is_of_warp(new) && races(read));
         read.map(|read| (*read, false))
     }
 
     /// Remembers an access to a word.
     pub(super) fn keep(&mut self, word: u64, new: LastAccess, writes: bool) {
-        let number = self.number(word / PAGE) as usize;
-        self.pages[number][(word % PAGE) as usize].keep(new, writes, &mut self.shared);
+        let number = self.split(word / LINE as u64) as usize;
+        self.single[number - 1][(word % LINE as u64) as usize].keep(new, writes, &mut self.others);
     }
 
     /// Whether nothing that happened to a run of words can race with what lanes do.
@@ -181,21 +305,87 @@ impl Words {
         writes: bool,
     ) -> bool {
         !view.new.strong
-            && parts(run).all(|(page, range)| {
-                let (number, first) = (self.number(page), page * PAGE + range.start as u64);
-                let words = &self.pages[number as usize][range];
-                words.iter().zip(first..).all(|(word, at)| word.is_quiet(view, spread.at(at).1, writes))
+            && parts(run).all(|(number, range)| {
+                let (first, line) = (number * LINE as u64, *self.line(number));
+                let whole = if range.len() == LINE { spread.over_line(first) } else { None };
+                let quiet =
+                    |i: usize| self.word(&line, i).is_quiet(view, spread.at(first + i as u64).1, writes);
+                whole.is_some_and(|lanes| line.is_quiet(view, lanes, writes)) || range.clone().all(quiet)
             })
     }
 
     /// Remembers an access to a run of words.
     pub(super) fn keep_all(&mut self, run: Range<u64>, view: &View<'_>, spread: Spread, writes: bool) {
-        for (page, range) in parts(run) {
-            let (number, first) = (self.number(page), page * PAGE + range.start as u64);
-            let words = &mut self.pages[number as usize][range];
-            for (word, at) in words.iter_mut().zip(first..) {
-                word.keep(view.at(spread.at(at).0), writes, &mut self.shared);
+        for (number, range) in parts(run) {
+            let first = number * LINE as u64;
+            let whole = if range.len() == LINE { spread.over_line(first) } else { None };
+            let as_one = |(lane, shift)| self.line(number).keep(view.at(lane), shift, writes);
+            if !whole.is_some_and(as_one) {
+                let words = self.split(number) as usize - 1;
+                for i in range {
+                    let new = view.at(spread.at(first + i as u64).0);
+                    self.single[words][i].keep(new, writes, &mut self.others);
+                }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::clocks::Clocks;
+    use super::*;
+
+    /// What is known of a word, in words.
+    fn show(words: &mut Words, at: u64) -> String {
+        let line = *words.line(at / LINE as u64);
+        let word = words.word(&line, (at % LINE as u64) as usize);
+        format!("{:?} {:?}", Word { others: 0, ..word }, words.others_of(&word))
+    }
+
+    /// A line with one record says of each of its words what a record of the word would say.
+    #[test]
+    fn lines_are_words() {
+        let mut state = 1u64;
+        let mut next = |n: u64| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (state >> 33) % n
+        };
+        let (mut clocks, mut lines, mut words) = (Clocks::new(3), Words::default(), Words::default());
+        let (mut whole, mut quiet_ones) = (0, 0);
+        clocks.start();
+        for pc in 0..400 {
+            if pc % 16 == 0 {
+                lines.clear();
+                words.clear();
+            }
+            match next(6) {
+                0 => clocks.barrier(&[0, 1, 2], &[0, 1, 2]),
+                1 => clocks.barrier(&[0, 1], &[1]),
+                _ => {}
+            }
+            let (warp, shift, writes) = (next(3) as u16, next(3) as u32, next(3) == 0);
+            let clock = clocks.count(warp.into());
+            let new = LastAccess { clock, pc, thread: 32 * warp, bytes: 15, strong: false };
+            let view = View::of(&clocks, new);
+            // Lines that begin with a lane, some words of lines, and the same words for all.
+            let first = 16 * next(4) + if next(4) == 0 { next(4) << shift } else { 0 };
+            let (run, spread) = match next(8) {
+                0 => (first..first + (1 << shift), Spread::Same(u32::MAX)),
+                _ => (first..first + (32 << shift), Spread::Beside { first, lane: 0, shift }),
+            };
+            let mut single = |at: u64| words.are_quiet(at..at + 1, &view, spread, writes);
+            let quiet = run.clone().all(&mut single);
+            assert_eq!(lines.are_quiet(run.clone(), &view, spread, writes), quiet, "{pc}");
+            lines.keep_all(run.clone(), &view, spread, writes);
+            run.for_each(|at| words.keep(at, view.at(spread.at(at).0), writes));
+            for at in 0..208 {
+                assert_eq!(show(&mut lines, at), show(&mut words, at), "{pc} {at}");
+                whole += u32::from(lines.line(at / 16).words == 0 && lines.line(at / 16).read.clock > 0);
+            }
+            quiet_ones += u32::from(quiet);
+        }
+        assert!(whole > 10_000 && quiet_ones > 50 && quiet_ones < 350, "{whole} {quiet_ones}");
+        assert!(lines.bytes() > 0);
     }
 }

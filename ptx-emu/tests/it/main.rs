@@ -37,5 +37,6 @@ mod schedule;
 mod tensors;
 mod tiny;
 mod tolerated;
+mod trace_limit;
 mod values;
 mod warp;

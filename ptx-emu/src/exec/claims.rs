@@ -1,0 +1,105 @@
+//! Words of shared memory that a copy is to write: whether it may, and what is remembered of it.
+
+use super::clocks::Clocks;
+use super::shared::{Access, LastAccess, Proxy, Shared};
+use crate::decode::SHARED_BASE;
+
+impl Shared {
+    /// Whether a copy may write whole words; where not, [`Shared::unfenced`] and [`Shared::touch`] name what is wrong, if
+    /// anything.
+    pub(crate) fn may_claim(&mut self, address: u64, bytes: u32, access: Access) -> bool {
+        self.settle();
+        let offset = address.wrapping_sub(SHARED_BASE.into());
+        let (first, count) = (offset / 4, u64::from(bytes / 4));
+        if first.saturating_add(count) > self.words.len() as u64 {
+            return false;
+        }
+        let warps = self.clocks.warps();
+        let claim = Claim::new(&self.clocks, self.stamp(access, 15), access.proxy);
+        (first as usize..(first + count) as usize).all(|word| {
+            let (cell, row) = (&self.cells[word], word * warps..(word + 1) * warps);
+            let copied = usize::from(cell.write.thread) / 32 >= warps;
+            let read_beside = self.async_readers.get(row.clone()).unwrap_or_default();
+            self.valid[word] == 15
+                && claim.is_over(&cell.write)
+                && cell.reads.iter().all(|read| claim.is_over(read))
+                && (!copied || claim.follows(&self.readers[row]))
+                && read_beside.iter().all(|read| claim.is_ordered(read))
+        })
+    }
+
+    /// A copy is to write whole words, as it may: who comes after the copy comes after what was read of them before.
+    pub(crate) fn claim(&mut self, address: u32, bytes: u32, access: Access) {
+        self.settle();
+        let write = self.stamp(access, 15);
+        self.last_write = self.last_write.max(write.clock);
+        let (first, count) = (((address - SHARED_BASE) / 4) as usize, bytes as usize / 4);
+        self.cells[first..first + count].iter_mut().for_each(|cell| cell.write = write);
+        self.init[first..first + count].fill(15);
+        let rows = first * self.clocks.warps()..(first + count) * self.clocks.warps();
+        if let Some(reads) = self.readers.get_mut(rows.clone()) {
+            reads.fill((0, 0));
+        }
+        if let Some(reads) = self.async_readers.get_mut(rows) {
+            reads.fill(LastAccess::default());
+        }
+    }
+
+    /// An access of a thread to a word that a bulk copy of a warp may overtake, and whether it wrote.
+    pub(crate) fn unfenced(&mut self, address: u64, warp: u32) -> Option<(LastAccess, bool)> {
+        self.settle();
+        let word = (address.wrapping_sub(SHARED_BASE.into()) / 4) as usize;
+        let cell = self.cells.get(word)?;
+        let reads = cell.reads.into_iter().chain(self.copied_reads(word, 15)).map(|read| (read, false));
+        let mut all = std::iter::once((cell.write, true)).chain(reads);
+        all.find(|(t, _)| !self.clocks.proxied(warp, t.thread, t.clock))
+    }
+}
+
+/// A copy's write to words, and what comes before it.
+struct Claim<'a> {
+    new: LastAccess,
+    past: u32,
+    warps: usize,
+    /// For each warp and agent, the count up to which what it did is ordered before the copy.
+    seen: &'a [u32],
+    /// For each warp, the count up to which what its threads did is also known to the copy's proxy.
+    known: &'a [u32],
+    /// The warp that asks, where its own reads need no fence.
+    own: Option<usize>,
+}
+
+impl<'a> Claim<'a> {
+    fn new(clocks: &'a Clocks, new: LastAccess, proxy: Proxy) -> Claim<'a> {
+        let (warp, warps) = (usize::from(new.thread) / 32, clocks.warps());
+        let seen = &clocks.seen(warp)[..];
+        let (known, own) = match proxy {
+            Proxy::Generic => (seen, Some(warp)),
+            Proxy::Async => (&seen[warps..], None),
+        };
+        Claim { new, past: clocks.past(), warps, seen, known, own }
+    }
+
+    /// Whether an access comes before the copy.
+    #[inline]
+    fn is_ordered(&self, t: &LastAccess) -> bool {
+        t.clock <= self.past
+            || t.thread == self.new.thread
+            || t.clock <= self.seen[usize::from(t.thread) / 32]
+    }
+
+    /// Whether an access does, and a thread's is known to the copy's proxy.
+    #[inline]
+    fn is_over(&self, t: &LastAccess) -> bool {
+        let v = usize::from(t.thread) / 32;
+        let free = v >= self.warps || self.own.is_some();
+        t.clock <= self.past || self.is_ordered(t) && (free || t.clock <= self.known[v])
+    }
+
+    /// Whether the last reads of all warps do.
+    #[inline]
+    fn follows(&self, readers: &[(u32, u32)]) -> bool {
+        let mut all = readers.iter().zip(self.known).enumerate();
+        all.all(|(v, (read, known))| read.0 <= *known || Some(v) == self.own)
+    }
+}
