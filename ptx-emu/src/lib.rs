@@ -183,8 +183,7 @@
 //! - Loads are never early: a strong load behind a flag that was read without an acquire is not found.
 //! - A fence or release counts for the whole warp of the lane that executes it. Where lanes fence individually, a race
 //!   may be missed.
-//! - Lanes of one warp run in lockstep until they branch. A lane in a function that spins on a lane of its caller waits
-//!   for ever.
+//! - Lanes of one warp run in lockstep until they branch.
 //! - An arrival at an mbarrier counts for its whole warp, so a missing `bar.warp.sync` before one lane arrives for all
 //!   does not show. A thread may suspend in `try_wait` for ever where a device would give up and return false.
 //! - Proxies: bulk copies and ordinary accesses of the same global memory. Of threads that nothing orders and that load

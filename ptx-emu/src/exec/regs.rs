@@ -15,6 +15,18 @@ pub(crate) struct File<T> {
     pub(crate) defined: Vec<u32>,
 }
 
+impl<T: Copy> File<T> {
+    fn take_lanes(&mut self, other: &File<T>, lanes: u32) {
+        for (to, from) in self.lanes.iter_mut().zip(&other.lanes) {
+            let taken = to.iter_mut().zip(from).enumerate().filter(|(lane, _)| lanes >> lane & 1 != 0);
+            taken.for_each(|(_, (to, from))| *to = *from);
+        }
+        for (to, from) in self.defined.iter_mut().zip(&other.defined) {
+            *to = *to & !lanes | from & lanes;
+        }
+    }
+}
+
 /// All registers of a warp.
 #[derive(Debug, Default)]
 pub(crate) struct Regs {
@@ -118,6 +130,17 @@ impl Regs {
     pub(crate) fn forget(&mut self, bits: u32, slot: u32, lanes: u32) {
         let defined = if bits == 64 { &mut self.w64.defined } else { &mut self.w32.defined };
         defined[slot as usize] &= !lanes;
+    }
+
+    /// Takes what some lanes have in the registers of another call of the same routine.
+    pub(super) fn take_lanes(&mut self, other: &Regs, lanes: u32) {
+        self.w32.take_lanes(&other.w32, lanes);
+        self.w64.take_lanes(&other.w64, lanes);
+        let masks = self.pred.iter_mut().chain(&mut self.pred_defined);
+        let others = other.pred.iter().chain(&other.pred_defined);
+        masks.zip(others).for_each(|(to, from)| *to = *to & !lanes | from & lanes);
+        self.spoilt.take_lanes(&other.spoilt, lanes);
+        self.pointers.take_lanes(&other.pointers, lanes);
     }
 
     /// The lanes in which a predicate is true; the lanes of `mask` must have written it.
