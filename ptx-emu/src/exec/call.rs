@@ -246,12 +246,15 @@ impl Worker<'_, '_> {
                 copy_local(w, w.frame + offset, frame + to, bytes, lanes);
             }
             (p, Formal::Local { offset, bytes }) => {
-                let values = self.passed(w, lanes, p)?;
-                write_local(w, frame + offset, bytes, lanes, &values);
+                let known = lanes & known(w, p);
+                let values = self.passed(w, known, p)?;
+                write_local(w, frame + offset, bytes, known, &values);
             }
             (p, Formal::Register(r)) => {
-                let values = self.passed(w, lanes, p)?;
-                set(regs, r, lanes, &values);
+                // What has no value is passed on: whoever uses it is the mistake.
+                let known = lanes & known(w, p);
+                let values = self.passed(w, known, p)?;
+                set(regs, r, known, &values);
             }
         }
         Ok(())
@@ -299,9 +302,12 @@ impl Worker<'_, '_> {
         (w.routine, w.frame, w.top) = (a.routine, a.frame, a.top);
         for (passed, values) in call.returns.iter().zip(results) {
             match (passed, values) {
-                (Passed::Register(r), Some(values)) => put(w, *r, back, &values),
-                (Passed::Local { offset, bytes }, Some(values)) => {
-                    write_local(w, w.frame + offset, *bytes, back, &values);
+                (Passed::Register(r), Some((known, values))) => {
+                    put(w, *r, known, &values);
+                    w.regs.forget(r.bits, r.slot, back & !known);
+                }
+                (Passed::Local { offset, bytes }, Some((known, values))) => {
+                    write_local(w, w.frame + offset, *bytes, known, &values);
                 }
                 _ => {}
             }
@@ -309,8 +315,8 @@ impl Worker<'_, '_> {
         self.go_on(w, call, a.next)
     }
 
-    /// What comes back as a value; none if it was copied.
-    fn result(&self, w: &mut Warp, p: Passed, f: Formal, caller: u32) -> Checked<Option<[u64; 32]>> {
+    /// What comes back as a value, and in which lanes there is one; none if it was copied.
+    fn result(&self, w: &mut Warp, p: Passed, f: Formal, caller: u32) -> Checked<Option<(u32, [u64; 32])>> {
         let back = w.returned;
         match (p, f) {
             (Passed::Local { offset, .. }, Formal::Local { offset: from, bytes }) => {
@@ -318,9 +324,12 @@ impl Worker<'_, '_> {
                 Ok(None)
             }
             (_, Formal::Local { offset, bytes }) => {
-                self.read_local(w, w.frame + offset, bytes, back).map(Some)
+                self.read_local(w, w.frame + offset, bytes, back).map(|values| Some((back, values)))
             }
-            (_, Formal::Register(r)) => self.take(w, r, back).map(Some),
+            (_, Formal::Register(r)) => {
+                let known = back & w.regs.defined(r.bits, r.slot);
+                self.take(w, r, known).map(|values| Some((known, values)))
+            }
         }
     }
 
@@ -376,6 +385,14 @@ impl Worker<'_, '_> {
             w.top = lanes(mask).map(|lane| to[lane] as u32).max().unwrap_or(w.top);
         }
         Ok(())
+    }
+}
+
+/// The lanes in which an argument has a value, as far as it is in a register.
+fn known(w: &Warp, p: Passed) -> u32 {
+    match p {
+        Passed::Register(r) => w.regs.defined(r.bits, r.slot),
+        _ => u32::MAX,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::block::{Checked, Pause, Worker};
 use super::cluster::PEER;
 use super::mbarrier::WaitOutcome;
+use super::rules::parts;
 use super::sync::Match;
 use super::warp::Warp;
 use super::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
@@ -11,7 +12,7 @@ use crate::code::{
     ClockPart, Combine, LoadParam, Op, PairTest, PredSource, RegisterOperand, ResolvedGuard, SetP, Space,
     Test, Window,
 };
-use crate::exec::regs::{Regs, Undefined};
+use crate::exec::regs::{Bank, Regs, Undefined};
 
 /// The lanes of `mask` in which a predicate holds.
 pub(crate) fn pred(regs: &Regs, source: PredSource, mask: u32) -> Result<u32, Undefined> {
@@ -318,8 +319,25 @@ impl Worker<'_, '_> {
         };
         match done {
             Ok(()) => Ok(Next::Following),
-            Err(u) => Err(self.undefined(w, u)),
+            Err(u) => self.move_unwritten(w, mask, op, u).map(|()| Next::Following),
         }
+    }
+
+    /// A register that some lanes have not written is read. `mov` and `selp` leave theirs unwritten: only who uses it errs.
+    #[cold]
+    fn move_unwritten(&self, w: &mut Warp, mask: u32, op: &Op, u: Undefined) -> Checked<()> {
+        let (name, operands) = parts(&self.grid.code.places[w.now.pc as usize]);
+        let Op::Alu(run, slots) = op else { return Err(self.undefined(w, u)) };
+        let moves = name.starts_with("mov.") || name.starts_with("selp.") && u.bank != Bank::Pred;
+        if !moves || operands.contains('{') || w.lost_at(u.slot, u.lanes).is_some() {
+            return Err(self.undefined(w, u));
+        }
+        run(&mut w.regs, mask & !u.lanes, slots).map_err(|u| self.undefined(w, u))?;
+        match u.bank {
+            Bank::Pred => w.regs.pred_defined[slots.d as usize] &= !u.lanes,
+            bank => w.regs.forget(if bank == Bank::W64 { 64 } else { 32 }, slots.d, u.lanes),
+        }
+        Ok(())
     }
 
     /// Instructions after which the warp may wait, end or go elsewhere.

@@ -144,6 +144,30 @@ fn gaps_of_structures_are_copied() {
     }
 }
 
+/// Without optimisation a gap also goes from register to register; who uses it is named.
+#[test]
+fn what_has_no_value_may_be_moved() {
+    let moves = ".local .b32 l[4];\nmov.b32 %r6, 5;\nst.local.u32 [l+4], %r6;\n\
+                 ld.local.u32 %r2, [l];\nmov.b32 %r3, %r2;\nst.local.u32 [l+8], %r3;\n";
+    let text = |use_of: &str| format!(".reg .b32 %r<9>;\n.reg .pred %q;\n{moves}{use_of}");
+    for (fine, use_of) in [
+        (true, "mov.b32 %r4, %r3;\nshfl.sync.idx.b32 %r5, %r4, 0, 31, -1;"),
+        (
+            true,
+            "setp.eq.u32 %q, %t, 99;\nmov.b32 %r7, %r8;\nselp.b32 %r4, %r7, 5, %q;\nst.global.u32 [%out], %r4;",
+        ),
+        (false, "mov.b32 %r4, %r3;\nadd.u32 %r5, %r4, 1;"),
+        (false, "mov.b32 %r7, %r8;\nst.global.u32 [%out], %r7;"),
+        (
+            false,
+            "setp.ne.u32 %q, %t, 99;\nmov.b32 %r7, %r8;\nselp.b32 %r4, %r7, 5, %q;\nst.global.u32 [%out], %r4;",
+        ),
+    ] {
+        let found = launch(&kernel(&text(use_of)), &[0; 64], 64, SETUP);
+        assert_eq!(found.is_ok(), fine, "{use_of}");
+    }
+}
+
 #[test]
 fn uninitialised_register() {
     let body = "setp.lt.u32 %p0, %t, 3;\n@%p0 mov.u32 %r0, 1;\nadd.u32 %r1, %r0, 1;";
