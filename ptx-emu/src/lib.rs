@@ -63,7 +63,8 @@
 //! In the run (see [`Class`]):
 //!
 //! - accesses out of bounds, misaligned for the whole vector, or to freed memory;
-//! - loads of bytes, and reads of registers, that nobody has written;
+//! - loads of bytes, and reads of registers, that nobody has written; of shared memory and of registers that `mov` and
+//!   `selp` only copy, when the value is used;
 //! - barriers and `.sync` instructions that the wrong threads execute;
 //! - races on shared memory, between lanes of one warp too;
 //! - accesses to the destination of an asynchronous copy before the thread has waited for the copy;

@@ -246,18 +246,25 @@ impl Worker<'_, '_> {
                 copy_local(w, w.frame + offset, frame + to, bytes, lanes);
             }
             (p, Formal::Local { offset, bytes }) => {
-                let known = lanes & known(w, p);
+                let known = lanes & self.known(w, lanes, p)?;
                 let values = self.passed(w, known, p)?;
                 write_local(w, frame + offset, bytes, known, &values);
             }
             (p, Formal::Register(r)) => {
                 // What has no value is passed on: whoever uses it is the mistake.
-                let known = lanes & known(w, p);
+                let known = lanes & self.known(w, lanes, p)?;
                 let values = self.passed(w, known, p)?;
                 set(regs, r, known, &values);
             }
         }
         Ok(())
+    }
+
+    /// The lanes in which an argument has a value, as far as it is in a register.
+    fn known(&self, w: &Warp, lanes: u32, p: Passed) -> Checked<u32> {
+        let Passed::Register(r) = p else { return Ok(u32::MAX) };
+        self.check_found(w, r, lanes)?;
+        Ok(w.regs.defined(r.bits, r.slot))
     }
 
     /// The value of an argument, of at most eight bytes.
@@ -328,6 +335,7 @@ impl Worker<'_, '_> {
             }
             (_, Formal::Register(r)) => {
                 let known = back & w.regs.defined(r.bits, r.slot);
+                self.check_found(w, r, back)?;
                 self.take(w, r, known).map(|values| Some((known, values)))
             }
         }
@@ -385,14 +393,6 @@ impl Worker<'_, '_> {
             w.top = lanes(mask).map(|lane| to[lane] as u32).max().unwrap_or(w.top);
         }
         Ok(())
-    }
-}
-
-/// The lanes in which an argument has a value, as far as it is in a register.
-fn known(w: &Warp, p: Passed) -> u32 {
-    match p {
-        Passed::Register(r) => w.regs.defined(r.bits, r.slot),
-        _ => u32::MAX,
     }
 }
 

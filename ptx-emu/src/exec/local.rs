@@ -6,7 +6,7 @@ use super::regs::Undefined;
 use super::step::extend;
 use super::warp::Warp;
 use super::{LOCAL_WINDOW, lanes, set_bit};
-use crate::code::{Transfer, Unwritten};
+use crate::code::{RegisterOperand, Transfer, Unwritten};
 use crate::{Class, Fault};
 
 /// Bytes of the window on local memory that a thread of a block has: its generic addresses are not those of others.
@@ -59,6 +59,12 @@ impl Worker<'_, '_> {
             "each thread has a local memory of its own: pass the value, or keep it in shared memory";
         fault.address = Some(address % SLICE);
         fault
+    }
+
+    /// That no load found nothing for a register that is handed on to where this is not followed.
+    pub(super) fn check_found(&self, w: &Warp, from: RegisterOperand, mask: u32) -> Checked<()> {
+        let found = w.regs.found_nothing(from.bits, from.slot, mask);
+        found.map_or(Ok(()), |fault| Err(Box::new(fault.clone())))
     }
 
     pub(super) fn load_local(
@@ -114,6 +120,7 @@ impl Worker<'_, '_> {
         for (i, from) in t.regs.iter().flatten().enumerate() {
             // What has no value is passed on: whoever reads it is the mistake.
             let known = mask & w.regs.defined(from.bits, from.slot);
+            self.check_found(w, *from, mask)?;
             let values = self.take(w, *from, known)?;
             for lane in lanes(mask) {
                 for k in 0..bytes as usize {

@@ -6,6 +6,7 @@
 use half::{bf16, f16};
 
 use super::marks::Marks;
+use crate::Fault;
 use crate::parse::types::Type;
 
 /// Registers of one width.
@@ -38,6 +39,17 @@ pub(crate) struct Regs {
     pub(super) spoilt: Marks,
     /// The pointers among them, by what they were derived from, where that is followed.
     pub(super) pointers: Marks,
+    /// What to say if somebody uses a register that a load found nothing for.
+    pub(super) put_off: Vec<PutOff>,
+}
+
+/// A fault of a load that is none until its value is used.
+#[derive(Debug)]
+pub(super) struct PutOff {
+    wide: bool,
+    slot: u32,
+    lanes: u32,
+    fault: Box<Fault>,
 }
 
 /// Which file a register is in.
@@ -46,6 +58,17 @@ pub(crate) enum Bank {
     W32,
     W64,
     Pred,
+}
+
+impl Bank {
+    /// Bits of its registers.
+    pub(super) fn bits(self) -> u32 {
+        match self {
+            Bank::W32 => 32,
+            Bank::W64 => 64,
+            Bank::Pred => 1,
+        }
+    }
 }
 
 /// A register read by lanes that never wrote it.
@@ -130,6 +153,9 @@ impl Regs {
     pub(crate) fn forget(&mut self, bits: u32, slot: u32, lanes: u32) {
         let defined = if bits == 64 { &mut self.w64.defined } else { &mut self.w32.defined };
         defined[slot as usize] &= !lanes;
+        let same = self.put_off.iter_mut().filter(|p| (p.wide, p.slot) == (bits == 64, slot));
+        same.for_each(|p| p.lanes &= !lanes);
+        self.put_off.retain(|p| p.lanes != 0);
     }
 
     /// Takes what some lanes have in the registers of another call of the same routine.
@@ -141,6 +167,18 @@ impl Regs {
         masks.zip(others).for_each(|(to, from)| *to = *to & !lanes | from & lanes);
         self.spoilt.take_lanes(&other.spoilt, lanes);
         self.pointers.take_lanes(&other.pointers, lanes);
+    }
+
+    /// A load found nothing for some lanes of a register of so many bits.
+    pub(super) fn put_off(&mut self, bits: u32, slot: u32, lanes: u32, fault: Box<Fault>) {
+        self.forget(bits, slot, lanes);
+        self.put_off.push(PutOff { wide: bits == 64, slot, lanes, fault });
+    }
+
+    /// What to say of the use of a register that a load found nothing for.
+    pub(super) fn found_nothing(&self, bits: u32, slot: u32, lanes: u32) -> Option<&Fault> {
+        let mut of = self.put_off.iter().filter(|p| (p.wide, p.slot) == (bits == 64, slot));
+        of.find(|p| p.lanes & lanes & !self.defined(bits, slot) != 0).map(|p| &*p.fault)
     }
 
     /// The lanes in which a predicate is true; the lanes of `mask` must have written it.

@@ -335,7 +335,12 @@ impl Worker<'_, '_> {
         run(&mut w.regs, mask & !u.lanes, slots).map_err(|u| self.undefined(w, u))?;
         match u.bank {
             Bank::Pred => w.regs.pred_defined[slots.d as usize] &= !u.lanes,
-            bank => w.regs.forget(if bank == Bank::W64 { 64 } else { 32 }, slots.d, u.lanes),
+            bank => {
+                let fault = w.regs.found_nothing(bank.bits(), u.slot, u.lanes).cloned();
+                w.regs.forget(bank.bits(), slots.d, u.lanes);
+                let put_off = |f| w.regs.put_off(bank.bits(), slots.d, u.lanes, Box::new(f));
+                fault.into_iter().for_each(put_off);
+            }
         }
         Ok(())
     }

@@ -76,7 +76,7 @@ fn uninitialised_global() {
 #[test]
 fn uninitialised_shared() {
     check(
-        ".shared .b32 s[8];\nst.shared.u16 [s+4], 1;\nld.shared.u32 %r0, [s+4];",
+        ".shared .b32 s[8];\nst.shared.u16 [s+4], 1;\nld.shared.u32 %r0, [s+4];\nadd.u32 %r0, %r0, 1;",
         Setup { block: 1, ..SETUP },
         Class::UninitialisedShared,
         "
@@ -318,7 +318,8 @@ fn forgotten_barrier() {
         st.shared.u32 [%r1], %t;
         xor.b32 %r2, %t, 63;
         mad.lo.u32 %r1, %r2, 4, %r0;
-        ld.shared.u32 %r3, [%r1];";
+        ld.shared.u32 %r3, [%r1];
+        add.u32 %r3, %r3, 1;";
     let body = body.replace("        ", "");
     let fault = fault(&body, TWO_WARPS);
     // Warp 0 finds what warp 1 has not written yet: nothing is there to race with.
@@ -526,4 +527,28 @@ fn the_rust_place_is_named() {
     let text = kernel(".loc 1 42 7\ntrap;").replace(".visible", ".file 1 \"src/rms_norm.rs\"\n.visible");
     let fault = launch(&text, &[0; 4], 4, SETUP).expect_err("it traps");
     assert!(fault.to_string().contains("at line 13: `trap` (src/rms_norm.rs:42:7)"), "{fault}");
+}
+
+/// An algorithm may look one element too far; whoever uses what it found there is named by the load.
+#[test]
+fn shared_memory_without_a_value_may_be_loaded() {
+    let load = ".reg .b32 %r<9>; .reg .pred %q; .shared .b32 s[8]; setp.ne.u32 %q, %t, 99;\n\
+                ld.shared.u32 %r0, [s+4];\nmov.b32 %r1, %r0;\n";
+    for (fine, uses) in [
+        (true, "selp.b32 %r2, 3, %r1, %q;\nst.global.u32 [%out], %r2;"),
+        (true, "mov.b32 %r1, 4;\nst.global.u32 [%out], %r1;"),
+        (false, "st.global.u32 [%out], %r1;"),
+        (false, "selp.b32 %r2, %r1, 3, %q;\nadd.u32 %r3, %r2, 1;"),
+        (false, ".local .b32 l[2];\nst.local.u32 [l], %r1;"),
+        (false, "shfl.sync.idx.b32 %r2, %r1, 0, 31, -1;"),
+        (false, "@!%q bra OUT;\nsetp.eq.u32 %q, %r1, 0;\nOUT:"),
+    ] {
+        match launch(&kernel(&format!("{load}{uses}")), &[0; 64], 64, SETUP) {
+            Ok(_) => assert!(fine, "{uses}"),
+            Err(fault) => {
+                assert_eq!((fine, fault.class), (false, Class::UninitialisedShared), "{uses}: {fault}");
+                assert!(fault.to_string().contains("`ld.shared.u32 %r0, [s+4]`"), "{fault}");
+            }
+        }
+    }
 }
