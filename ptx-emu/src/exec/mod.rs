@@ -10,6 +10,7 @@ mod copy;
 mod dot;
 mod global;
 mod grid;
+mod hand_on;
 mod history;
 mod late;
 mod local;

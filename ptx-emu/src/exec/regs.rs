@@ -46,10 +46,16 @@ pub(crate) struct Regs {
 /// A fault of a load that is none until its value is used.
 #[derive(Debug)]
 pub(super) struct PutOff {
-    wide: bool,
+    /// 64, 32, or 1 for predicates.
+    file: u32,
     slot: u32,
     lanes: u32,
     fault: Box<Fault>,
+}
+
+/// The bits of the registers that one of so many bits is among.
+fn file_of(bits: u32) -> u32 {
+    if matches!(bits, 1 | 64) { bits } else { 32 }
 }
 
 /// Which file a register is in.
@@ -145,15 +151,22 @@ impl Regs {
 
     /// The lanes that have written a register of so many bits.
     pub(crate) fn defined(&self, bits: u32, slot: u32) -> u32 {
-        let defined = if bits == 64 { &self.w64.defined } else { &self.w32.defined };
-        defined[slot as usize]
+        match file_of(bits) {
+            64 => self.w64.defined[slot as usize],
+            1 => self.pred_defined[slot as usize],
+            _ => self.w32.defined[slot as usize],
+        }
     }
 
     /// Lanes have not written it any more.
     pub(crate) fn forget(&mut self, bits: u32, slot: u32, lanes: u32) {
-        let defined = if bits == 64 { &mut self.w64.defined } else { &mut self.w32.defined };
+        let defined = match file_of(bits) {
+            64 => &mut self.w64.defined,
+            1 => &mut self.pred_defined,
+            _ => &mut self.w32.defined,
+        };
         defined[slot as usize] &= !lanes;
-        let same = self.put_off.iter_mut().filter(|p| (p.wide, p.slot) == (bits == 64, slot));
+        let same = self.put_off.iter_mut().filter(|p| (p.file, p.slot) == (file_of(bits), slot));
         same.for_each(|p| p.lanes &= !lanes);
         self.put_off.retain(|p| p.lanes != 0);
     }
@@ -172,12 +185,12 @@ impl Regs {
     /// A load found nothing for some lanes of a register of so many bits.
     pub(super) fn put_off(&mut self, bits: u32, slot: u32, lanes: u32, fault: Box<Fault>) {
         self.forget(bits, slot, lanes);
-        self.put_off.push(PutOff { wide: bits == 64, slot, lanes, fault });
+        self.put_off.push(PutOff { file: file_of(bits), slot, lanes, fault });
     }
 
     /// What to say of the use of a register that a load found nothing for.
     pub(super) fn found_nothing(&self, bits: u32, slot: u32, lanes: u32) -> Option<&Fault> {
-        let mut of = self.put_off.iter().filter(|p| (p.wide, p.slot) == (bits == 64, slot));
+        let mut of = self.put_off.iter().filter(|p| (p.file, p.slot) == (file_of(bits), slot));
         of.find(|p| p.lanes & lanes & !self.defined(bits, slot) != 0).map(|p| &*p.fault)
     }
 

@@ -3,7 +3,6 @@
 use super::block::{Checked, Pause, Worker};
 use super::cluster::PEER;
 use super::mbarrier::WaitOutcome;
-use super::rules::parts;
 use super::sync::Match;
 use super::warp::Warp;
 use super::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
@@ -12,7 +11,7 @@ use crate::code::{
     ClockPart, Combine, LoadParam, Op, PairTest, PredSource, RegisterOperand, ResolvedGuard, SetP, Space,
     Test, Window,
 };
-use crate::exec::regs::{Bank, Regs, Undefined};
+use crate::exec::regs::{Regs, Undefined};
 
 /// The lanes of `mask` in which a predicate holds.
 pub(crate) fn pred(regs: &Regs, source: PredSource, mask: u32) -> Result<u32, Undefined> {
@@ -43,7 +42,7 @@ fn combine(
     })
 }
 
-fn set_predicates(regs: &mut Regs, mask: u32, s: &SetP) -> Result<(), Undefined> {
+pub(super) fn set_predicates(regs: &mut Regs, mask: u32, s: &SetP) -> Result<(), Undefined> {
     let t = &s.test;
     let holds = (t.compare)(regs, mask, t.a, t.b)?;
     let p = combine(regs, mask, holds, t.with)?;
@@ -319,30 +318,8 @@ impl Worker<'_, '_> {
         };
         match done {
             Ok(()) => Ok(Next::Following),
-            Err(u) => self.move_unwritten(w, mask, op, u).map(|()| Next::Following),
+            Err(u) => self.hand_on(w, mask, op, u).map(|()| Next::Following),
         }
-    }
-
-    /// A register that some lanes have not written is read. `mov` and `selp` leave theirs unwritten: only who uses it errs.
-    #[cold]
-    fn move_unwritten(&self, w: &mut Warp, mask: u32, op: &Op, u: Undefined) -> Checked<()> {
-        let (name, operands) = parts(&self.grid.code.places[w.now.pc as usize]);
-        let Op::Alu(run, slots) = op else { return Err(self.undefined(w, u)) };
-        let moves = name.starts_with("mov.") || name.starts_with("selp.") && u.bank != Bank::Pred;
-        if !moves || operands.contains('{') || w.lost_at(u.slot, u.lanes).is_some() {
-            return Err(self.undefined(w, u));
-        }
-        run(&mut w.regs, mask & !u.lanes, slots).map_err(|u| self.undefined(w, u))?;
-        match u.bank {
-            Bank::Pred => w.regs.pred_defined[slots.d as usize] &= !u.lanes,
-            bank => {
-                let fault = w.regs.found_nothing(bank.bits(), u.slot, u.lanes).cloned();
-                w.regs.forget(bank.bits(), slots.d, u.lanes);
-                let put_off = |f| w.regs.put_off(bank.bits(), slots.d, u.lanes, Box::new(f));
-                fault.into_iter().for_each(put_off);
-            }
-        }
-        Ok(())
     }
 
     /// Instructions after which the warp may wait, end or go elsewhere.

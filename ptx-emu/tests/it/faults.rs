@@ -532,7 +532,7 @@ fn the_rust_place_is_named() {
 /// An algorithm may look one element too far; whoever uses what it found there is named by the load.
 #[test]
 fn shared_memory_without_a_value_may_be_loaded() {
-    let load = ".reg .b32 %r<9>; .reg .pred %q; .shared .b32 s[8]; setp.ne.u32 %q, %t, 99;\n\
+    let load = ".reg .b32 %r<9>; .reg .pred %q, %p<2>; .shared .b32 s[8]; setp.ne.u32 %q, %t, 99;\n\
                 ld.shared.u32 %r0, [s+4];\nmov.b32 %r1, %r0;\n";
     for (fine, uses) in [
         (true, "selp.b32 %r2, 3, %r1, %q;\nst.global.u32 [%out], %r2;"),
@@ -541,7 +541,20 @@ fn shared_memory_without_a_value_may_be_loaded() {
         (false, "selp.b32 %r2, %r1, 3, %q;\nadd.u32 %r3, %r2, 1;"),
         (false, ".local .b32 l[2];\nst.local.u32 [l], %r1;"),
         (false, "shfl.sync.idx.b32 %r2, %r1, 0, 31, -1;"),
-        (false, "@!%q bra OUT;\nsetp.eq.u32 %q, %r1, 0;\nOUT:"),
+        (
+            true,
+            "setp.gt.s32 %q, %r1, 3;\nsetp.gt.s32 %p0, %t, 99;\nand.pred %p1, %p0, %q;\nselp.b32 %r2, 1, 2, %p1;",
+        ),
+        (
+            true,
+            "setp.gt.s32 %q, 3, %r1;\nsetp.lt.s32 %p0, %t, 99;\nor.pred %p1, %q, %p0;\n@%p1 mov.b32 %r2, 1;",
+        ),
+        (
+            false,
+            "setp.gt.s32 %q, %r1, 3;\nsetp.lt.s32 %p0, %t, 99;\nand.pred %p1, %p0, %q;\nselp.b32 %r2, 1, 2, %p1;",
+        ),
+        (false, "setp.gt.s32 %q, %r1, 3;\nnot.pred %p1, %q;\n@%p1 mov.b32 %r2, 1;"),
+        (false, "setp.eq.u32 %q, %r1, 0;\n@%q bra OUT;\nOUT:"),
     ] {
         match launch(&kernel(&format!("{load}{uses}")), &[0; 64], 64, SETUP) {
             Ok(_) => assert!(fine, "{uses}"),
