@@ -1,15 +1,19 @@
 //! Registers without a value that an instruction hands on: who uses them is the mistake.
 //!
-//! `mov` and `selp` leave what they write unwritten. Where a load [found nothing](super::regs::PutOff), comparisons do so
-//! too, and a conjunction with what is false, or a disjunction with what is true, has a value all the same: algorithms look
-//! one element too far, and ask whether it is one too far at the same time.
+//! What is computed of a register without a value has none either, and the fault of whoever reads it first is put off
+//! until the result decides about something: a branch, an address, a store. A conjunction with what is false, or a
+//! disjunction with what is true, has a value all the same. Compilers compute in advance what they may not need, and
+//! algorithms look one element too far and ask at the same time whether it is one too far.
 
 use super::block::{Checked, Worker};
 use super::regs::{Bank, Regs, Undefined};
-use super::rules::parts;
+use super::rules::{Register, named, parts, split};
 use super::step::set_predicates;
 use super::warp::Warp;
 use crate::code::{Op, PredSource};
+
+/// What names instructions that read or write the carry.
+const CARRY: [&str; 4] = [".cc", "addc", "subc", "madc"];
 
 /// The lanes in which a predicate is known, and in which it is then true.
 fn known(regs: &Regs, source: PredSource) -> (u32, u32) {
@@ -42,40 +46,44 @@ impl Worker<'_, '_> {
     #[cold]
     pub(super) fn hand_on(&self, w: &mut Warp, mask: u32, op: &Op, u: Undefined) -> Checked<()> {
         match op {
-            Op::Alu(run, slots) if self.copies(w, u) => {
-                self.for_the_others(w, mask, &[(u.bank.bits(), slots.d)], u, |w, lanes| {
-                    run(&mut w.regs, lanes, slots)
-                })
+            Op::Alu(run, slots) => {
+                let to = self.written_by(w.now.pc as usize);
+                self.for_the_others(w, mask, u, &to, |w, lanes| run(&mut w.regs, lanes, slots))
             }
-            Op::SetP(s) if s.test.with.is_none() && u.bank != Bank::Pred => {
-                let to: Vec<_> = [s.p, s.q].into_iter().flatten().map(|slot| (1, slot)).collect();
-                match w.regs.found_nothing(u.bank.bits(), u.slot, u.lanes) {
-                    Some(_) => {
-                        self.for_the_others(w, mask, &to, u, |w, lanes| set_predicates(&mut w.regs, lanes, s))
-                    }
-                    None => Err(self.undefined(w, u)),
-                }
+            Op::SetP(s) if s.test.with.is_none() => {
+                let to: Vec<_> = [s.p, s.q].into_iter().flatten().map(|slot| (Bank::Pred, slot)).collect();
+                self.for_the_others(w, mask, u, &to, |w, lanes| set_predicates(&mut w.regs, lanes, s))
             }
-            Op::Logic { table, d, a, b } => {
-                let (holds, fails) = outcomes(&w.regs, *table, *a, *b);
-                let unknown = mask & holds & fails;
-                w.regs.set_pred(*d, mask & !unknown, holds);
-                match w.regs.found_nothing(1, u.slot, u.lanes).cloned() {
-                    Some(fault) if unknown != 0 => w.regs.put_off(1, *d, unknown, Box::new(fault)),
-                    None if unknown != 0 => return Err(self.undefined(w, u)),
-                    _ => {}
-                }
-                Ok(())
-            }
+            Op::Logic { table, d, a, b } => self.logic_for_the_others(w, mask, u, (*table, *d), [*a, *b]),
             _ => Err(self.undefined(w, u)),
         }
     }
 
-    /// Whether the instruction is one that copies a register.
-    fn copies(&self, w: &Warp, u: Undefined) -> bool {
-        let (name, operands) = parts(&self.grid.code.places[w.now.pc as usize]);
-        let moves = name.starts_with("mov.") || name.starts_with("selp.") && u.bank != Bank::Pred;
-        moves && !operands.contains('{') && w.lost_at(u.slot, u.lanes).is_none()
+    /// The registers that an instruction writes; none if it writes the carry, or reads it.
+    fn written_by(&self, pc: usize) -> Vec<Register> {
+        let (name, operands) = parts(&self.grid.code.places[pc]);
+        match CARRY.iter().any(|part| name.contains(part)) {
+            true => Vec::new(),
+            false => named(self.grid.code, pc, split(operands).0),
+        }
+    }
+
+    fn logic_for_the_others(
+        &self,
+        w: &mut Warp,
+        mask: u32,
+        u: Undefined,
+        (table, d): (u8, u32),
+        [a, b]: [PredSource; 2],
+    ) -> Checked<()> {
+        let (holds, fails) = outcomes(&w.regs, table, a, b);
+        let unknown = mask & holds & fails;
+        let fault = self.undefined(w, u);
+        w.regs.set_pred(d, mask & !unknown, holds);
+        if unknown != 0 {
+            w.regs.put_off(1, d, unknown, fault);
+        }
+        Ok(())
     }
 
     /// Executes an instruction in the lanes that have all it reads; what it writes has no value in the others.
@@ -83,23 +91,29 @@ impl Worker<'_, '_> {
         &self,
         w: &mut Warp,
         mask: u32,
-        to: &[(u32, u32)],
         u: Undefined,
+        to: &[Register],
         run: impl Fn(&mut Warp, u32) -> Result<(), Undefined>,
     ) -> Checked<()> {
-        let (mut lanes, mut missing) = (mask & !u.lanes, vec![u]);
-        while let Err(more) = run(w, lanes) {
-            if missing.iter().any(|u| (u.bank, u.slot) == (more.bank, more.slot)) || more.bank != u.bank {
-                return Err(self.undefined(w, more));
-            }
-            lanes &= !more.lanes;
-            missing.push(more);
+        if to.is_empty() {
+            return Err(self.undefined(w, u));
         }
-        for u in missing {
-            let fault = w.regs.found_nothing(u.bank.bits(), u.slot, u.lanes).cloned();
-            for &(bits, slot) in to {
-                w.regs.forget(bits, slot, u.lanes);
-                fault.iter().for_each(|f| w.regs.put_off(bits, slot, u.lanes, Box::new(f.clone())));
+        let name = parts(&self.grid.code.places[w.now.pc as usize]).0;
+        let copies = name.starts_with("mov.") || name.starts_with("selp.");
+        let (mut lanes, mut missing) = (mask & !u.lanes, vec![(u, self.undefined(w, u))]);
+        while let Err(more) = run(w, lanes) {
+            lanes &= !more.lanes;
+            missing.push((more, self.undefined(w, more)));
+        }
+        for (u, fault) in missing {
+            let silent = copies
+                && u.bank != Bank::Pred
+                && w.regs.found_nothing(u.bank.bits(), u.slot, u.lanes).is_none();
+            for &(bank, slot) in to {
+                match silent && w.lost_at(u.slot, u.lanes).is_none() {
+                    true => w.regs.forget(bank.bits(), slot, u.lanes),
+                    false => w.regs.put_off(bank.bits(), slot, u.lanes, fault.clone()),
+                }
             }
         }
         Ok(())

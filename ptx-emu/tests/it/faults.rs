@@ -76,7 +76,7 @@ fn uninitialised_global() {
 #[test]
 fn uninitialised_shared() {
     check(
-        ".shared .b32 s[8];\nst.shared.u16 [s+4], 1;\nld.shared.u32 %r0, [s+4];\nadd.u32 %r0, %r0, 1;",
+        ".shared .b32 s[8];\nst.shared.u16 [s+4], 1;\nld.shared.u32 %r0, [s+4];\nst.global.u32 [%out], %r0;",
         Setup { block: 1, ..SETUP },
         Class::UninitialisedShared,
         "
@@ -170,7 +170,8 @@ fn what_has_no_value_may_be_moved() {
 
 #[test]
 fn uninitialised_register() {
-    let body = "setp.lt.u32 %p0, %t, 3;\n@%p0 mov.u32 %r0, 1;\nadd.u32 %r1, %r0, 1;";
+    let body =
+        "setp.lt.u32 %p0, %t, 3;\n@%p0 mov.u32 %r0, 1;\nadd.u32 %r1, %r0, 1;\nst.global.u32 [%out], %r1;";
     check(
         body,
         SETUP,
@@ -319,7 +320,7 @@ fn forgotten_barrier() {
         xor.b32 %r2, %t, 63;
         mad.lo.u32 %r1, %r2, 4, %r0;
         ld.shared.u32 %r3, [%r1];
-        add.u32 %r3, %r3, 1;";
+        st.global.u32 [%out], %r3;";
     let body = body.replace("        ", "");
     let fault = fault(&body, TWO_WARPS);
     // Warp 0 finds what warp 1 has not written yet: nothing is there to race with.
@@ -538,12 +539,13 @@ fn shared_memory_without_a_value_may_be_loaded() {
         (true, "selp.b32 %r2, 3, %r1, %q;\nst.global.u32 [%out], %r2;"),
         (true, "mov.b32 %r1, 4;\nst.global.u32 [%out], %r1;"),
         (false, "st.global.u32 [%out], %r1;"),
-        (false, "selp.b32 %r2, %r1, 3, %q;\nadd.u32 %r3, %r2, 1;"),
+        (true, "selp.b32 %r2, %r1, 3, %q;\nadd.u32 %r3, %r2, 1;"),
+        (false, "selp.b32 %r2, %r1, 3, %q;\nadd.u32 %r3, %r2, 1;\nst.global.u32 [%out], %r3;"),
         (false, ".local .b32 l[2];\nst.local.u32 [l], %r1;"),
         (false, "shfl.sync.idx.b32 %r2, %r1, 0, 31, -1;"),
         (
             true,
-            "setp.gt.s32 %q, %r1, 3;\nsetp.gt.s32 %p0, %t, 99;\nand.pred %p1, %p0, %q;\nselp.b32 %r2, 1, 2, %p1;",
+            "setp.gt.s32 %q, %r1, 3;\nsetp.gt.s32 %p0, %t, 99;\nand.pred %p1, %p0, %q;\nselp.b32 %r2, 1, 2, %p1;\nst.global.u32 [%out], %r2;",
         ),
         (
             true,
@@ -551,7 +553,7 @@ fn shared_memory_without_a_value_may_be_loaded() {
         ),
         (
             false,
-            "setp.gt.s32 %q, %r1, 3;\nsetp.lt.s32 %p0, %t, 99;\nand.pred %p1, %p0, %q;\nselp.b32 %r2, 1, 2, %p1;",
+            "setp.gt.s32 %q, %r1, 3;\nsetp.lt.s32 %p0, %t, 99;\nand.pred %p1, %p0, %q;\nselp.b32 %r2, 1, 2, %p1;\nst.global.u32 [%out], %r2;",
         ),
         (false, "setp.gt.s32 %q, %r1, 3;\nnot.pred %p1, %q;\n@%p1 mov.b32 %r2, 1;"),
         (false, "setp.eq.u32 %q, %r1, 0;\n@%q bra OUT;\nOUT:"),
