@@ -63,8 +63,9 @@
 //! In the run (see [`Class`]):
 //!
 //! - accesses out of bounds, misaligned for the whole vector, or to freed memory;
-//! - loads of bytes, and reads of registers, that nobody has written; of shared memory and of registers that `mov` and
-//!   `selp` only copy, when the value is used;
+//! - loads of bytes, and reads of registers, that nobody has written. A register is read when its value decides about
+//!   something: a branch, an address, a store, a call. What is computed of it before has no value either. Shared and
+//!   local memory without a value is a fault when what was loaded is read in this sense; other memory, when it is loaded;
 //! - barriers and `.sync` instructions that the wrong threads execute;
 //! - races on shared memory, between lanes of one warp too;
 //! - accesses to the destination of an asynchronous copy before the thread has waited for the copy;

@@ -77,16 +77,20 @@ impl Worker<'_, '_> {
         let bytes = t.width.bytes;
         self.check_local(w, mask, t, addresses)?;
         for (i, to) in t.regs.iter().enumerate() {
-            let (mut out, mut unknown) = ([0; 32], 0);
+            let (mut out, mut unknown, mut nothing) = ([0; 32], 0, (0, None));
             for lane in lanes(mask) {
-                match self.local_value(w, lane, addresses[lane] as usize + bytes as usize * i, t)? {
-                    Some(value) => out[lane] = value,
-                    None => unknown |= 1 << lane,
+                match self.local_value(w, lane, addresses[lane] as usize + bytes as usize * i, t) {
+                    Ok(Some(value)) => out[lane] = value,
+                    Ok(None) => unknown |= 1 << lane,
+                    // Who uses it is the mistake.
+                    Err(fault) => nothing = (nothing.0 | 1 << lane, nothing.1.or(Some(fault))),
                 }
             }
             if let Some(to) = to {
                 put(w, *to, mask, &out.map(|v| extend(v, bytes, t.width.signed, to.bits)));
                 w.regs.forget(to.bits, to.slot, unknown);
+                let (lanes, fault) = nothing;
+                fault.into_iter().for_each(|fault| w.regs.put_off(to.bits, to.slot, lanes, fault));
             }
         }
         Ok(())

@@ -91,7 +91,7 @@ fn uninitialised_shared() {
 #[test]
 fn uninitialised_local() {
     check(
-        ".local .b32 l[8];\nld.local.u32 %r0, [l+4];",
+        ".local .b32 l[8];\nld.local.u32 %r0, [l+4];\nst.global.u32 [%out], %r0;",
         SETUP,
         Class::UninitialisedLocal,
         "
