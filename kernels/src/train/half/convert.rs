@@ -41,7 +41,7 @@ args! {
     }
 }
 
-/// Unpacks weights: see [`nf4`](crate::train::nf4); eight a thread.
+/// Unpacks weights: see [`nf4`](crate::train::nf4); four times eight a thread, of which it loads all before it stores any.
 pub struct Nf4Dequantize;
 
 args! {
@@ -74,6 +74,8 @@ pub struct ApplyMask {
 
 const THREADS: u32 = 256;
 const EIGHT: u32 = 8;
+/// Eights of a thread that unpacks. One of them is four bytes: too few to be under way for memory's latency.
+const AT_ONCE: u32 = 4;
 
 impl KernelDef for Round {
     type Args<S: Side> = RoundArgs<S>;
@@ -119,10 +121,19 @@ impl KernelDef for Nf4Dequantize {
         self.length("packed", a.packed, "n / 2", &[a.n / 2])?;
         self.length("absmax", a.absmax, "ceil(n / 64)", &[a.n.div_ceil(BLOCK as u32)])?;
         self.length("w", a.w, "n", &[a.n])?;
-        Ok(Grid::line(a.n.div_ceil(EIGHT * THREADS)))
+        Ok(Grid::line(a.n.div_ceil(AT_ONCE * EIGHT * THREADS)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: Nf4DequantizeArgs<Dev<'k>>) {
+        k.note("load codes; relaxed, so that ptxas leaves them ahead of the barrier");
+        let first = (k.ctaid() * (AT_ONCE * THREADS) + k.tid()) * EIGHT;
+        let eights: [_; AT_ONCE as usize] = from_fn(|eight| {
+            let i = first + eight as u32 * (EIGHT * THREADS);
+            let (mut word, mut absmax) = (k.var(0u32), k.var(0.0));
+            a.packed.cast::<u32>().at(i / EIGHT).fresh().ld_if(i.lt(a.n), &mut word);
+            a.absmax.at(i / BLOCK as u32).fresh().ld_if(i.lt(a.n), &mut absmax);
+            (i, word.get(), absmax.get())
+        });
         k.note("the values, in shared memory");
         let values = k.shared::<f32>("values", VALUES.len() as u32);
         k.when(k.tid().eq(0), || {
@@ -130,13 +141,10 @@ impl KernelDef for Nf4Dequantize {
         });
         k.barrier();
         k.note("w = value * absmax; the first of two codes is in the high nibble");
-        let i = (k.ctaid() * THREADS + k.tid()) * EIGHT;
-        k.when(i.lt(a.n), || {
-            let word = a.packed.cast::<u32>().at(i / EIGHT).ld();
-            let absmax = a.absmax.at(i / BLOCK as u32).ld();
+        for (i, word, absmax) in eights {
             let code = |j: u32| word.bfe(8 * (j / 2) + 4 * (1 - j % 2), 4);
-            store(a.w.at(i), from_fn(|j| values.at(code(j as u32)).ld() * absmax));
-        });
+            k.when(i.lt(a.n), || store(a.w.at(i), from_fn(|j| values.at(code(j as u32)).ld() * absmax)));
+        }
     }
 
     fn reference(&self, a: Nf4DequantizeArgs<Cpu<'_>>) {
@@ -224,7 +232,7 @@ impl Variant for Nf4Dequantize {
             ];
             Case { label: format!("n={n}"), args, bound: 0.0 }
         };
-        [8, 72, 2248].map(case).into()
+        [8, 72, 2248, 18_440].map(case).into()
     }
 }
 
