@@ -63,7 +63,9 @@
 //! In the run (see [`Class`]):
 //!
 //! - accesses out of bounds, misaligned for the whole vector, or to freed memory;
-//! - loads of bytes, and reads of registers, that nobody has written;
+//! - loads of bytes, and reads of registers, that nobody has written. A register is read when its value decides about
+//!   something: a branch, an address, a store, a call. What is computed of it before has no value either. Shared and
+//!   local memory without a value is a fault when what was loaded is read in this sense; other memory, when it is loaded;
 //! - barriers and `.sync` instructions that the wrong threads execute;
 //! - races on shared memory, between lanes of one warp too;
 //! - accesses to the destination of an asynchronous copy before the thread has waited for the copy;
@@ -183,8 +185,7 @@
 //! - Loads are never early: a strong load behind a flag that was read without an acquire is not found.
 //! - A fence or release counts for the whole warp of the lane that executes it. Where lanes fence individually, a race
 //!   may be missed.
-//! - Lanes of one warp run in lockstep until they branch. A lane in a function that spins on a lane of its caller waits
-//!   for ever.
+//! - Lanes of one warp run in lockstep until they branch.
 //! - An arrival at an mbarrier counts for its whole warp, so a missing `bar.warp.sync` before one lane arrives for all
 //!   does not show. A thread may suspend in `try_wait` for ever where a device would give up and return false.
 //! - Proxies: bulk copies and ordinary accesses of the same global memory. Of threads that nothing orders and that load

@@ -1,10 +1,11 @@
 //! Local memory without a value that is no mistake, as compilers write it: bit fields and gaps of structures.
 //!
 //! The first store to a bit field loads the word, replaces some bits and stores it where it was; the bits that are kept are
-//! as unknown afterwards as before. A copy of a structure loads its gaps too, and stores them elsewhere. Only loads whose
-//! value goes nowhere else are taken for either.
+//! as unknown afterwards as before. A copy of a structure loads its gaps too, and stores them elsewhere; without
+//! optimisation it also moves them from register to register, and passes them to functions. Only loads whose value goes
+//! nowhere else are taken for either.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::code::{Instruction, Op, Space, Unwritten};
 use crate::parse::ast::{Entry, Inst, OperandKind, Statement};
@@ -12,11 +13,14 @@ use crate::parse::ast::{Entry, Inst, OperandKind, Statement};
 /// Instructions between the load and the store that are looked at.
 const NEAR: usize = 16;
 
-/// How often a register is named, and how often as what a store to local or generic addresses stores.
-#[derive(Clone, Copy, Default)]
-struct Uses {
+/// How often a register is named, how often as what an instruction writes, and how often as what a store to local or
+/// generic addresses or parameters stores, or a shuffle hands on; and where it is moved to.
+#[derive(Clone, Default)]
+struct Uses<'a> {
     all: u32,
+    written: u32,
     stored: u32,
+    moved: Vec<&'a str>,
 }
 
 /// Marks the loads that may find bytes without a value.
@@ -27,39 +31,60 @@ pub(super) fn mark(entry: &Entry<'_>, ops: &mut [Instruction]) {
     });
     let all: Vec<&Inst<'_>> = instructions.collect();
     let uses = uses(&all);
+    let kept = handed_on(&uses);
     for (i, op) in ops.iter_mut().enumerate().take(all.len()) {
         if let Op::Load(transfer) = &mut op.op
             && matches!(transfer.space, Space::Local | Space::Generic)
         {
-            transfer.unwritten = kind(&all, i, &uses);
+            transfer.unwritten = match name(all[i], 0) {
+                Some(loaded) if kept.contains(loaded) => Unwritten::Copied,
+                Some(loaded) if uses.get(loaded).is_some_and(|u| u.all == 2) && changes_bits(&all, i) => {
+                    Unwritten::Zeros
+                }
+                _ => Unwritten::Fault,
+            };
         }
     }
 }
 
-/// How a load of a single register is used.
-fn kind(all: &[&Inst<'_>], at: usize, uses: &HashMap<&str, Uses>) -> Unwritten {
-    let Some(found) = name(all[at], 0).and_then(|loaded| uses.get(loaded)) else { return Unwritten::Fault };
-    match *found {
-        Uses { all: 2.., stored } if stored + 1 == found.all => Unwritten::Copied,
-        Uses { all: 2, .. } if changes_bits(all, at) => Unwritten::Zeros,
-        _ => Unwritten::Fault,
-    }
-}
-
-fn uses<'a>(all: &[&Inst<'a>]) -> HashMap<&'a str, Uses> {
-    let mut uses = HashMap::<&str, Uses>::new();
+fn uses<'a>(all: &[&Inst<'a>]) -> HashMap<&'a str, Uses<'a>> {
+    let mut uses = HashMap::<&str, Uses<'a>>::new();
     for inst in all {
         for (name, _) in inst.operands.iter().flat_map(|o| o.names()) {
             uses.entry(name).or_default().all += 1;
         }
         let elsewhere = inst.mods.iter().any(|(m, _)| m.starts_with(".global") || m.starts_with(".shared"));
-        if inst.opcode == "st" && !elsewhere {
-            for (name, _) in inst.operands.get(1).into_iter().flat_map(|o| o.names()) {
-                uses.entry(name).or_default().stored += 1;
-            }
+        let named = |i: usize| inst.operands.get(i).into_iter().flat_map(|o| o.names());
+        match inst.opcode {
+            "st" if elsewhere => {}
+            // A shuffle leaves the destination unwritten where nobody uses it.
+            "st" | "shfl" => named(1).for_each(|(name, _)| uses.entry(name).or_default().stored += 1),
+            "ld" | "mov" => named(0).for_each(|(name, _)| uses.entry(name).or_default().written += 1),
+            _ => {}
+        }
+        if let ("mov", Some(to), Some(from)) = (inst.opcode, name(inst, 0), name(inst, 1)) {
+            uses.entry(from).or_default().moved.push(to);
         }
     }
     uses
+}
+
+/// The registers that are only loaded, moved and stored, and moved only to such registers.
+fn handed_on<'a>(uses: &HashMap<&'a str, Uses<'a>>) -> HashSet<&'a str> {
+    let only = |u: &Uses<'_>| {
+        u.written > 0 && u.all > u.written && u.written + u.stored + u.moved.len() as u32 == u.all
+    };
+    let mut kept: HashSet<&str> = uses.iter().filter(|(_, u)| only(u)).map(|(name, _)| *name).collect();
+    let mut sources = HashMap::<&str, Vec<&str>>::new();
+    for (from, of) in uses {
+        of.moved.iter().for_each(|to| sources.entry(to).or_default().push(from));
+    }
+    let mut spoilt: Vec<&str> = sources.keys().copied().filter(|to| !kept.contains(to)).collect();
+    while let Some(to) = spoilt.pop() {
+        let from = sources.get(to).into_iter().flatten().copied();
+        spoilt.extend(from.filter(|from| kept.remove(from)));
+    }
+    kept
 }
 
 fn name<'a>(inst: &Inst<'a>, i: usize) -> Option<&'a str> {

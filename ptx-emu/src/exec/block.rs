@@ -210,6 +210,9 @@ impl<'g, 'a> Worker<'g, 'a> {
         if let Some((pc, lanes)) = warp.lost_at(u.slot, u.lanes).filter(|_| u.bank == Bank::W32) {
             return self.lost_in_shuffle(warp, name, lanes, pc);
         }
+        if let Some(fault) = warp.regs.found_nothing(u.bank.bits(), u.slot, u.lanes) {
+            return Box::new(fault.clone());
+        }
         let what = match u.bank {
             Bank::Pred => format!("predicate {name} is read before it is written"),
             _ => format!("register {name} is read before it is written"),

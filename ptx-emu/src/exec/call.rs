@@ -28,16 +28,83 @@ pub(crate) struct Activation {
     pub(super) regs: Regs,
     /// Where it is: at the call.
     pub(crate) now: Frame,
-    floor: usize,
-    returned: u32,
+    pub(super) floor: usize,
+    pub(super) returned: u32,
     lost: Vec<Lost>,
-    routine: u32,
-    frame: u32,
+    pub(super) routine: u32,
+    pub(super) frame: u32,
     top: u32,
     /// The lanes that run what it called.
     pub(crate) lanes: u32,
     /// What other lanes of the same call are still to call.
     next: Vec<(u32, u32)>,
+}
+
+/// A call, taken out of the warp while other lanes run.
+#[derive(Debug)]
+pub(super) struct Suspended {
+    regs: Regs,
+    pub(super) now: Frame,
+    /// The lanes that wait within it.
+    pub(super) stack: Vec<Frame>,
+    returned: u32,
+    lost: Vec<Lost>,
+    pub(super) routine: u32,
+    pub(super) frame: u32,
+    top: u32,
+    lanes: u32,
+    next: Vec<(u32, u32)>,
+}
+
+impl Suspended {
+    /// Takes up the lanes of another call of the same routine with the same local memory; frames are not looked at.
+    pub(super) fn absorb(&mut self, other: Suspended) {
+        self.regs.take_lanes(&other.regs, other.lanes);
+        self.returned |= other.returned;
+        self.lost.extend(other.lost);
+        self.top = self.top.max(other.top);
+        self.lanes |= other.lanes;
+        self.next.extend(other.next);
+    }
+}
+
+impl Warp {
+    /// Takes the running call away: the warp is in its caller again, at the call.
+    pub(super) fn suspend(&mut self) -> Option<Suspended> {
+        let a = self.calls.pop()?;
+        let mut stack = self.stack.split_off(self.floor);
+        stack.retain(|frame| frame.mask != 0);
+        self.floor = a.floor;
+        Some(Suspended {
+            regs: std::mem::replace(&mut self.regs, a.regs),
+            now: std::mem::replace(&mut self.now, a.now),
+            stack,
+            returned: std::mem::replace(&mut self.returned, a.returned),
+            lost: std::mem::replace(&mut self.lost, a.lost),
+            routine: std::mem::replace(&mut self.routine, a.routine),
+            frame: std::mem::replace(&mut self.frame, a.frame),
+            top: std::mem::replace(&mut self.top, a.top),
+            lanes: a.lanes,
+            next: a.next,
+        })
+    }
+
+    /// Goes on in a call that was taken away.
+    pub(super) fn proceed(&mut self, call: Suspended) {
+        self.calls.push(Activation {
+            regs: std::mem::replace(&mut self.regs, call.regs),
+            now: std::mem::replace(&mut self.now, call.now),
+            floor: std::mem::replace(&mut self.floor, self.stack.len()),
+            returned: std::mem::replace(&mut self.returned, call.returned),
+            lost: std::mem::replace(&mut self.lost, call.lost),
+            routine: std::mem::replace(&mut self.routine, call.routine),
+            frame: std::mem::replace(&mut self.frame, call.frame),
+            top: std::mem::replace(&mut self.top, call.top),
+            lanes: call.lanes,
+            next: call.next,
+        });
+        self.stack.extend(call.stack);
+    }
 }
 
 impl Worker<'_, '_> {
@@ -179,15 +246,25 @@ impl Worker<'_, '_> {
                 copy_local(w, w.frame + offset, frame + to, bytes, lanes);
             }
             (p, Formal::Local { offset, bytes }) => {
-                let values = self.passed(w, lanes, p)?;
-                write_local(w, frame + offset, bytes, lanes, &values);
+                let known = lanes & self.known(w, lanes, p)?;
+                let values = self.passed(w, known, p)?;
+                write_local(w, frame + offset, bytes, known, &values);
             }
             (p, Formal::Register(r)) => {
-                let values = self.passed(w, lanes, p)?;
-                set(regs, r, lanes, &values);
+                // What has no value is passed on: whoever uses it is the mistake.
+                let known = lanes & self.known(w, lanes, p)?;
+                let values = self.passed(w, known, p)?;
+                set(regs, r, known, &values);
             }
         }
         Ok(())
+    }
+
+    /// The lanes in which an argument has a value, as far as it is in a register.
+    fn known(&self, w: &Warp, lanes: u32, p: Passed) -> Checked<u32> {
+        let Passed::Register(r) = p else { return Ok(u32::MAX) };
+        self.check_found(w, r, lanes)?;
+        Ok(w.regs.defined(r.bits, r.slot))
     }
 
     /// The value of an argument, of at most eight bytes.
@@ -232,9 +309,12 @@ impl Worker<'_, '_> {
         (w.routine, w.frame, w.top) = (a.routine, a.frame, a.top);
         for (passed, values) in call.returns.iter().zip(results) {
             match (passed, values) {
-                (Passed::Register(r), Some(values)) => put(w, *r, back, &values),
-                (Passed::Local { offset, bytes }, Some(values)) => {
-                    write_local(w, w.frame + offset, *bytes, back, &values);
+                (Passed::Register(r), Some((known, values))) => {
+                    put(w, *r, known, &values);
+                    w.regs.forget(r.bits, r.slot, back & !known);
+                }
+                (Passed::Local { offset, bytes }, Some((known, values))) => {
+                    write_local(w, w.frame + offset, *bytes, known, &values);
                 }
                 _ => {}
             }
@@ -242,8 +322,8 @@ impl Worker<'_, '_> {
         self.go_on(w, call, a.next)
     }
 
-    /// What comes back as a value; none if it was copied.
-    fn result(&self, w: &mut Warp, p: Passed, f: Formal, caller: u32) -> Checked<Option<[u64; 32]>> {
+    /// What comes back as a value, and in which lanes there is one; none if it was copied.
+    fn result(&self, w: &mut Warp, p: Passed, f: Formal, caller: u32) -> Checked<Option<(u32, [u64; 32])>> {
         let back = w.returned;
         match (p, f) {
             (Passed::Local { offset, .. }, Formal::Local { offset: from, bytes }) => {
@@ -251,9 +331,13 @@ impl Worker<'_, '_> {
                 Ok(None)
             }
             (_, Formal::Local { offset, bytes }) => {
-                self.read_local(w, w.frame + offset, bytes, back).map(Some)
+                self.read_local(w, w.frame + offset, bytes, back).map(|values| Some((back, values)))
             }
-            (_, Formal::Register(r)) => self.take(w, r, back).map(Some),
+            (_, Formal::Register(r)) => {
+                let known = back & w.regs.defined(r.bits, r.slot);
+                self.check_found(w, r, back)?;
+                self.take(w, r, known).map(|values| Some((known, values)))
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use super::regs::Undefined;
 use super::step::extend;
 use super::warp::Warp;
 use super::{LOCAL_WINDOW, lanes, set_bit};
-use crate::code::{Transfer, Unwritten};
+use crate::code::{RegisterOperand, Transfer, Unwritten};
 use crate::{Class, Fault};
 
 /// Bytes of the window on local memory that a thread of a block has: its generic addresses are not those of others.
@@ -61,6 +61,12 @@ impl Worker<'_, '_> {
         fault
     }
 
+    /// That no load found nothing for a register that is handed on to where this is not followed.
+    pub(super) fn check_found(&self, w: &Warp, from: RegisterOperand, mask: u32) -> Checked<()> {
+        let found = w.regs.found_nothing(from.bits, from.slot, mask);
+        found.map_or(Ok(()), |fault| Err(Box::new(fault.clone())))
+    }
+
     pub(super) fn load_local(
         &mut self,
         w: &mut Warp,
@@ -71,16 +77,20 @@ impl Worker<'_, '_> {
         let bytes = t.width.bytes;
         self.check_local(w, mask, t, addresses)?;
         for (i, to) in t.regs.iter().enumerate() {
-            let (mut out, mut unknown) = ([0; 32], 0);
+            let (mut out, mut unknown, mut nothing) = ([0; 32], 0, (0, None));
             for lane in lanes(mask) {
-                match self.local_value(w, lane, addresses[lane] as usize + bytes as usize * i, t)? {
-                    Some(value) => out[lane] = value,
-                    None => unknown |= 1 << lane,
+                match self.local_value(w, lane, addresses[lane] as usize + bytes as usize * i, t) {
+                    Ok(Some(value)) => out[lane] = value,
+                    Ok(None) => unknown |= 1 << lane,
+                    // Who uses it is the mistake.
+                    Err(fault) => nothing = (nothing.0 | 1 << lane, nothing.1.or(Some(fault))),
                 }
             }
             if let Some(to) = to {
                 put(w, *to, mask, &out.map(|v| extend(v, bytes, t.width.signed, to.bits)));
                 w.regs.forget(to.bits, to.slot, unknown);
+                let (lanes, fault) = nothing;
+                fault.into_iter().for_each(|fault| w.regs.put_off(to.bits, to.slot, lanes, fault));
             }
         }
         Ok(())
@@ -114,6 +124,7 @@ impl Worker<'_, '_> {
         for (i, from) in t.regs.iter().flatten().enumerate() {
             // What has no value is passed on: whoever reads it is the mistake.
             let known = mask & w.regs.defined(from.bits, from.slot);
+            self.check_found(w, *from, mask)?;
             let values = self.take(w, *from, known)?;
             for lane in lanes(mask) {
                 for k in 0..bytes as usize {

@@ -37,4 +37,16 @@ impl Marks {
             _ => self.0.entry(key).or_default()[lane] = Mark { bits, of },
         }
     }
+
+    /// Takes the marks that some lanes have elsewhere.
+    pub(crate) fn take_lanes(&mut self, other: &Marks, lanes: u32) {
+        let in_lanes = |lane: usize| lanes >> lane & 1 != 0;
+        for marks in self.0.values_mut() {
+            (0..32).filter(|lane| in_lanes(*lane)).for_each(|lane| marks[lane] = Mark::default());
+        }
+        for (key, marks) in &other.0 {
+            let own = self.0.entry(*key).or_default();
+            (0..32).filter(|lane| in_lanes(*lane)).for_each(|lane| own[lane] = marks[lane]);
+        }
+    }
 }

@@ -338,17 +338,26 @@ impl Worker<'_, '_> {
                 offset.is_some()
             });
         for (i, to) in t.regs.iter().enumerate() {
-            let mut out = [0; 32];
+            let (mut out, mut nothing) = ([0; 32], (0, None));
             for lane in lanes(mask) {
                 let step = bytes as usize * i;
                 let offset = match checked {
-                    true => offsets[lane] + step,
-                    false => self.touch_or_guess(w, lane, addresses[lane] + step as u64, bytes, access)?,
+                    true => Ok(offsets[lane] + step),
+                    false => self.touch_or_guess(w, lane, addresses[lane] + step as u64, bytes, access),
                 };
-                out[lane] = self.shared.read(offset, bytes);
+                match offset {
+                    Ok(offset) => out[lane] = self.shared.read(offset, bytes),
+                    // Algorithms look one element too far, and do not use it.
+                    Err(fault) if fault.class == Class::UninitialisedShared && to.is_some() => {
+                        nothing = (nothing.0 | 1 << lane, nothing.1.or(Some(fault)));
+                    }
+                    Err(fault) => return Err(fault),
+                }
             }
             if let Some(to) = to {
                 put(w, *to, mask, &out.map(|v| extend(v, bytes, t.width.signed, to.bits)));
+                let (lanes, fault) = nothing;
+                fault.into_iter().for_each(|fault| w.regs.put_off(to.bits, to.slot, lanes, fault));
             }
         }
         Ok(())

@@ -11,6 +11,7 @@ mod copy;
 mod dot;
 mod global;
 mod grid;
+mod hand_on;
 mod history;
 mod late;
 mod local;

@@ -6,6 +6,7 @@
 use half::{bf16, f16};
 
 use super::marks::Marks;
+use crate::Fault;
 use crate::parse::types::Type;
 
 /// Registers of one width.
@@ -13,6 +14,18 @@ use crate::parse::types::Type;
 pub(crate) struct File<T> {
     pub(crate) lanes: Vec<[T; 32]>,
     pub(crate) defined: Vec<u32>,
+}
+
+impl<T: Copy> File<T> {
+    fn take_lanes(&mut self, other: &File<T>, lanes: u32) {
+        for (to, from) in self.lanes.iter_mut().zip(&other.lanes) {
+            let taken = to.iter_mut().zip(from).enumerate().filter(|(lane, _)| lanes >> lane & 1 != 0);
+            taken.for_each(|(_, (to, from))| *to = *from);
+        }
+        for (to, from) in self.defined.iter_mut().zip(&other.defined) {
+            *to = *to & !lanes | from & lanes;
+        }
+    }
 }
 
 /// All registers of a warp.
@@ -26,6 +39,23 @@ pub(crate) struct Regs {
     pub(super) spoilt: Marks,
     /// The pointers among them, by what they were derived from, where that is followed.
     pub(super) pointers: Marks,
+    /// What to say if somebody uses a register that a load found nothing for.
+    pub(super) put_off: Vec<PutOff>,
+}
+
+/// A fault of a load that is none until its value is used.
+#[derive(Debug)]
+pub(super) struct PutOff {
+    /// 64, 32, or 1 for predicates.
+    file: u32,
+    slot: u32,
+    lanes: u32,
+    fault: Box<Fault>,
+}
+
+/// The bits of the registers that one of so many bits is among.
+fn file_of(bits: u32) -> u32 {
+    if matches!(bits, 1 | 64) { bits } else { 32 }
 }
 
 /// Which file a register is in.
@@ -34,6 +64,17 @@ pub(crate) enum Bank {
     W32,
     W64,
     Pred,
+}
+
+impl Bank {
+    /// Bits of its registers.
+    pub(super) fn bits(self) -> u32 {
+        match self {
+            Bank::W32 => 32,
+            Bank::W64 => 64,
+            Bank::Pred => 1,
+        }
+    }
 }
 
 /// A register read by lanes that never wrote it.
@@ -110,14 +151,47 @@ impl Regs {
 
     /// The lanes that have written a register of so many bits.
     pub(crate) fn defined(&self, bits: u32, slot: u32) -> u32 {
-        let defined = if bits == 64 { &self.w64.defined } else { &self.w32.defined };
-        defined[slot as usize]
+        match file_of(bits) {
+            64 => self.w64.defined[slot as usize],
+            1 => self.pred_defined[slot as usize],
+            _ => self.w32.defined[slot as usize],
+        }
     }
 
     /// Lanes have not written it any more.
     pub(crate) fn forget(&mut self, bits: u32, slot: u32, lanes: u32) {
-        let defined = if bits == 64 { &mut self.w64.defined } else { &mut self.w32.defined };
+        let defined = match file_of(bits) {
+            64 => &mut self.w64.defined,
+            1 => &mut self.pred_defined,
+            _ => &mut self.w32.defined,
+        };
         defined[slot as usize] &= !lanes;
+        let same = self.put_off.iter_mut().filter(|p| (p.file, p.slot) == (file_of(bits), slot));
+        same.for_each(|p| p.lanes &= !lanes);
+        self.put_off.retain(|p| p.lanes != 0);
+    }
+
+    /// Takes what some lanes have in the registers of another call of the same routine.
+    pub(super) fn take_lanes(&mut self, other: &Regs, lanes: u32) {
+        self.w32.take_lanes(&other.w32, lanes);
+        self.w64.take_lanes(&other.w64, lanes);
+        let masks = self.pred.iter_mut().chain(&mut self.pred_defined);
+        let others = other.pred.iter().chain(&other.pred_defined);
+        masks.zip(others).for_each(|(to, from)| *to = *to & !lanes | from & lanes);
+        self.spoilt.take_lanes(&other.spoilt, lanes);
+        self.pointers.take_lanes(&other.pointers, lanes);
+    }
+
+    /// A load found nothing for some lanes of a register of so many bits.
+    pub(super) fn put_off(&mut self, bits: u32, slot: u32, lanes: u32, fault: Box<Fault>) {
+        self.forget(bits, slot, lanes);
+        self.put_off.push(PutOff { file: file_of(bits), slot, lanes, fault });
+    }
+
+    /// What to say of the use of a register that a load found nothing for.
+    pub(super) fn found_nothing(&self, bits: u32, slot: u32, lanes: u32) -> Option<&Fault> {
+        let mut of = self.put_off.iter().filter(|p| (p.file, p.slot) == (file_of(bits), slot));
+        of.find(|p| p.lanes & lanes & !self.defined(bits, slot) != 0).map(|p| &*p.fault)
     }
 
     /// The lanes in which a predicate is true; the lanes of `mask` must have written it.

@@ -42,7 +42,7 @@ fn combine(
     })
 }
 
-fn set_predicates(regs: &mut Regs, mask: u32, s: &SetP) -> Result<(), Undefined> {
+pub(super) fn set_predicates(regs: &mut Regs, mask: u32, s: &SetP) -> Result<(), Undefined> {
     let t = &s.test;
     let holds = (t.compare)(regs, mask, t.a, t.b)?;
     let p = combine(regs, mask, holds, t.with)?;
@@ -318,7 +318,7 @@ impl Worker<'_, '_> {
         };
         match done {
             Ok(()) => Ok(Next::Following),
-            Err(u) => Err(self.undefined(w, u)),
+            Err(u) => self.hand_on(w, mask, op, u).map(|()| Next::Following),
         }
     }
 

@@ -2,25 +2,49 @@
 //!
 //! As long as no lane of a warp waits for another one, its lanes reconverge behind each branch. When the running lanes
 //! poll, and others of their warp wait to reconverge with them or have not begun their side of the branch, these run on
-//! alone: each group is then a strand with its own stack of frames. At a `.sync` or `.aligned` instruction that names
-//! lanes of several strands they wait for each other, and run together again.
+//! alone: each group is then a strand with its own stack of frames, and with the calls that it is in and the others are not.
+//! At a `.sync` or `.aligned` instruction that names lanes of several strands they wait for each other, and run together
+//! again: in one call, if they have called the same function from the same place.
 
 use super::block::{Checked, Worker};
+use super::call::Suspended;
 use super::lanes;
 use super::warp::{Frame, Warp};
 use crate::code::Op;
 
 /// Lanes that wait while others of their warp run.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Strand {
     now: Frame,
     stack: Vec<Frame>,
-    /// Calls in which it is.
+    /// Calls that it shares with those that run meanwhile.
     depth: usize,
+    /// Calls that it is in beyond these, outermost first.
+    inner: Vec<Inner>,
     /// Whether it polled when it last ran.
     polled: bool,
     /// Whether it waits at an instruction for other lanes.
     gathers: bool,
+}
+
+/// A call of a strand, and the strands that wait within it.
+#[derive(Debug)]
+struct Inner {
+    call: Suspended,
+    apart: Vec<Strand>,
+}
+
+fn only(frame: &Frame, lanes: u32) -> Frame {
+    Frame { mask: frame.mask & lanes, ..*frame }
+}
+
+/// Where lanes are: in each call the instruction, the routine and its local memory, and where frames go on.
+type Shape = Vec<[u32; 4]>;
+
+fn add_level(shape: &mut Shape, now: &Frame, stack: &[Frame], [routine, memory]: [u32; 2]) {
+    shape.push([now.pc, now.join, routine, memory]);
+    let waiting = stack.iter().filter(|frame| frame.mask != 0);
+    shape.extend(waiting.map(|frame| [frame.pc, frame.join, u32::MAX, u32::MAX]));
 }
 
 impl Strand {
@@ -28,45 +52,111 @@ impl Strand {
         self.stack.iter().fold(self.now.mask, |all, frame| all | frame.mask)
     }
 
-    fn has_shape_of(&self, now: &Frame, stack: &[Frame]) -> bool {
-        let same = |a: &Frame, b: &Frame| (a.pc, a.join) == (b.pc, b.join);
-        same(&self.now, now)
-            && self.stack.len() == stack.len()
-            && self.stack.iter().zip(stack).all(|(a, b)| same(a, b))
+    fn shape(&self) -> Shape {
+        let mut shape = Shape::new();
+        add_level(&mut shape, &self.now, &self.stack, [0, 0]);
+        for Inner { call, .. } in &self.inner {
+            add_level(&mut shape, &call.now, &call.stack, [call.routine, call.frame]);
+        }
+        shape
+    }
+
+    fn frames(&self) -> Box<dyn Iterator<Item = &Frame> + '_> {
+        let within = |inner| {
+            let Inner { call, apart }: &Inner = inner;
+            call.stack.iter().chain([&call.now]).chain(apart.iter().flat_map(Strand::frames))
+        };
+        Box::new(self.stack.iter().chain([&self.now]).chain(self.inner.iter().flat_map(within)))
+    }
+
+    /// Takes up the lanes of another strand, of the same shape.
+    fn absorb(&mut self, other: Strand) {
+        add_masks((&mut self.now, &mut self.stack), (other.now, &other.stack));
+        for (own, Inner { call, apart }) in self.inner.iter_mut().zip(other.inner) {
+            add_masks((&mut own.call.now, &mut own.call.stack), (call.now, &call.stack));
+            own.call.absorb(call);
+            own.apart.extend(apart);
+        }
     }
 }
 
-fn only(frame: &Frame, lanes: u32) -> Frame {
-    Frame { mask: frame.mask & lanes, ..*frame }
+fn add_masks((now, stack): (&mut Frame, &mut [Frame]), (other, others): (Frame, &[Frame])) {
+    now.mask |= other.mask;
+    stack.iter_mut().zip(others).for_each(|(frame, other)| frame.mask |= other.mask);
 }
 
 impl Warp {
     /// Every frame: of the running lanes, of those that wait for them, and of those that run apart.
     pub(super) fn frames(&self) -> impl Iterator<Item = &Frame> {
-        let apart = self.apart.iter().flat_map(|strand| strand.stack.iter().chain([&strand.now]));
-        self.stack.iter().chain([&self.now]).chain(apart)
+        self.stack.iter().chain([&self.now]).chain(self.apart.iter().flat_map(Strand::frames))
     }
 
-    /// Takes the running lanes away, with their stack.
-    fn park(&mut self, polled: bool, gathers: bool) {
-        let stack = self.stack.split_off(self.floor);
-        let now = std::mem::take(&mut self.now);
-        self.apart.push(Strand { now, stack, depth: self.calls.len(), polled, gathers });
+    /// The frames of the running lanes in their call number `depth`: the one that runs or calls, and those that wait.
+    fn level(&self, depth: usize) -> (&Frame, &[Frame]) {
+        let floor = |depth: usize| self.calls.get(depth).map_or(self.floor, |call| call.floor);
+        let end = if depth == self.calls.len() { self.stack.len() } else { floor(depth + 1) };
+        (self.calls.get(depth).map_or(&self.now, |call| &call.now), &self.stack[floor(depth)..end])
     }
 
-    /// Runs one of the strands that wait.
-    fn unpark(&mut self, at: usize) {
-        let strand = self.apart.remove(at);
+    /// The shape that the running lanes would have as a strand of some depth.
+    fn shape_from(&self, depth: usize) -> Shape {
+        let mut shape = Shape::new();
+        for k in depth..=self.calls.len() {
+            let (now, stack) = self.level(k);
+            let at = self.calls.get(k).map_or([self.routine, self.frame], |call| [call.routine, call.frame]);
+            add_level(&mut shape, now, stack, if k == depth { [0, 0] } else { at });
+        }
+        shape
+    }
+
+    /// The lanes that wait, in call number `depth`, for the running ones.
+    fn waiting(&self, depth: usize) -> u32 {
+        let (now, stack) = self.level(depth);
+        let gone = self.exited | self.calls.get(depth).map_or(self.returned, |call| call.returned);
+        stack.iter().fold(0, |all, frame| all | frame.mask) & !now.mask & !gone
+    }
+
+    /// Takes the running lanes away, with their stack and the calls beyond a depth.
+    fn park(&mut self, depth: usize, polled: bool, gathers: bool) -> Strand {
+        let mut inner = Vec::new();
+        while self.calls.len() > depth {
+            let within = self.calls.len();
+            let (apart, rest) = std::mem::take(&mut self.apart).into_iter().partition(|s| s.depth == within);
+            self.apart = rest;
+            inner.extend(self.suspend().map(|call| Inner { call, apart }));
+        }
+        inner.reverse();
+        let mut stack = self.stack.split_off(self.floor);
+        stack.retain(|frame| frame.mask != 0);
+        Strand { now: std::mem::take(&mut self.now), stack, depth, inner, polled, gathers }
+    }
+
+    /// Runs a strand; the warp is where the strand has left it, and nobody runs.
+    fn unpark(&mut self, strand: Strand) {
         self.now = strand.now;
         self.stack.extend(strand.stack);
+        for Inner { call, apart } in strand.inner {
+            self.proceed(call);
+            self.apart.extend(apart);
+        }
         // Its lanes may have exited in the meantime with none left.
         if self.now.mask & !(self.exited | self.returned) == 0 {
             self.resume();
         }
     }
 
-    fn find_apart(&self, which: impl Fn(&Strand) -> bool) -> Option<usize> {
-        self.apart.iter().position(|strand| strand.depth == self.calls.len() && which(strand))
+    /// Runs a strand instead of the running lanes.
+    fn switch(&mut self, to: usize, polled: bool, gathers: bool) {
+        let next = self.apart.remove(to);
+        let own = self.park(next.depth, polled, gathers);
+        self.apart.push(own);
+        self.unpark(next);
+    }
+
+    /// A strand that can go on, first one that has not polled since.
+    fn find_apart(&self) -> Option<usize> {
+        let find = |which: fn(&Strand) -> bool| self.apart.iter().position(which);
+        find(|strand| !strand.gathers && !strand.polled).or_else(|| find(|strand| !strand.gathers))
     }
 
     /// The running lanes poll: runs others of the warp that have not polled since; whether there are any.
@@ -74,17 +164,15 @@ impl Warp {
         if self.split() {
             return true;
         }
-        let next = self.find_apart(|strand| !strand.gathers && !strand.polled);
-        if let Some(next) = next {
-            self.park(true, false);
-            self.unpark(next);
+        let next = self.find_apart();
+        if let Some(next) = next.filter(|next| !self.apart[*next].polled) {
+            self.switch(next, true, false);
             return true;
         }
         // All have polled: the next time another one begins.
         self.others_may_run();
-        if let Some(next) = self.find_apart(|strand| !strand.gathers) {
-            self.park(false, false);
-            self.unpark(next);
+        if let Some(next) = next {
+            self.switch(next, false, false);
         }
         false
     }
@@ -94,38 +182,40 @@ impl Warp {
         self.apart.iter_mut().for_each(|strand| strand.polled = false);
     }
 
-    /// Lets the lanes run that wait for the running ones; whether there are any.
+    /// Lets the lanes run that wait for the running ones, in the same call or in one of its callers; whether there are any.
     fn split(&mut self) -> bool {
-        let own = self.now.mask;
-        let beneath = &self.stack[self.floor..];
-        let gone = self.exited | self.returned;
-        let rest = beneath.iter().fold(0, |all, frame| all | frame.mask) & !own & !gone;
-        if rest == 0 {
+        let Some(depth) = (0..=self.calls.len()).rev().find(|depth| self.waiting(*depth) != 0) else {
             return false;
-        }
-        let others: Vec<Frame> = beneath.iter().map(|frame| only(frame, rest)).collect();
-        self.stack[self.floor..].iter_mut().for_each(|frame| frame.mask &= own);
-        self.park(true, false);
-        self.stack.extend(others);
+        };
+        let rest = self.waiting(depth);
+        let mut own = self.park(depth, true, false);
+        self.stack.extend(own.stack.iter().map(|frame| only(frame, rest)));
+        let lanes = own.now.mask;
+        own.stack.iter_mut().for_each(|frame| frame.mask &= lanes);
+        own.stack.retain(|frame| frame.mask != 0);
+        self.apart.push(own);
         self.resume();
         true
     }
 
     /// The running lanes have ended: runs a strand that waits at the same depth of calls; whether there is one.
     pub(super) fn run_apart(&mut self) -> bool {
-        let next = self.find_apart(|strand| !strand.gathers).or_else(|| self.find_apart(|_| true));
-        next.map(|next| self.unpark(next)).is_some()
+        let depth = self.calls.len();
+        let find = |of: fn(&Strand) -> bool| self.apart.iter().position(|s| s.depth == depth && of(s));
+        let Some(next) = find(|strand| !strand.gathers).or_else(|| find(|_| true)) else { return false };
+        let strand = self.apart.remove(next);
+        self.unpark(strand);
+        true
     }
 
     /// Joins the strands that wait at the same instruction as the running lanes.
     fn merge(&mut self) {
-        while let Some(at) = self
-            .find_apart(|strand| strand.gathers && strand.has_shape_of(&self.now, &self.stack[self.floor..]))
-        {
-            let strand = self.apart.remove(at);
-            self.now.mask |= strand.now.mask;
-            let frames = self.stack[self.floor..].iter_mut().zip(&strand.stack);
-            frames.for_each(|(frame, other)| frame.mask |= other.mask);
+        let same = |w: &Warp, s: &Strand| s.gathers && s.shape() == w.shape_from(s.depth);
+        while let Some(at) = self.apart.iter().position(|strand| same(self, strand)) {
+            let other = self.apart.remove(at);
+            let mut own = self.park(other.depth, false, false);
+            own.absorb(other);
+            self.unpark(own);
         }
     }
 
@@ -142,14 +232,8 @@ impl Warp {
         if missing(self) == 0 {
             return self.now.mask != before;
         }
-        let Some(next) = self
-            .find_apart(|strand| !strand.gathers && !strand.polled)
-            .or_else(|| self.find_apart(|strand| !strand.gathers))
-        else {
-            return self.now.mask != before;
-        };
-        self.park(false, true);
-        self.unpark(next);
+        let Some(next) = self.find_apart() else { return self.now.mask != before };
+        self.switch(next, false, true);
         true
     }
 }

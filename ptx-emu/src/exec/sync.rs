@@ -112,6 +112,9 @@ impl Worker<'_, '_> {
         let groups = self.groups(w, mask, s.mask)?;
         let read = |slot| w.regs.get::<u32>(slot, mask).copied().map_err(|u| self.undefined(w, u));
         let (b, c) = (read(s.b)?, read(s.c)?);
+        if let Some(fault) = w.regs.found_nothing(32, s.a, mask) {
+            return Err(Box::new(fault.clone()));
+        }
         let (a, written) = (w.regs.w32.lanes[s.a as usize], w.regs.w32.defined[s.a as usize]);
         let (mut out, mut valid, mut lost) = (a, 0, 0);
         for group in groups {

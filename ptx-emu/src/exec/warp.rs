@@ -162,6 +162,7 @@ impl Warp {
         regs.pred_defined.fill(0);
         regs.spoilt.clear();
         regs.pointers.clear();
+        regs.put_off.clear();
         for (bank, slot, value) in &routine.constants {
             let slot = *slot as usize;
             if let Constant::Local(offset) = value {

@@ -174,7 +174,7 @@ fn stores_complete_on_an_mbarrier() {
             (stores(1024, "%bar", wait), "another block than that of its mbarrier"),
             (stores(1024, "%there", wait).replace("[%far]", "[%far+8]"), "no multiple of 16"),
             // Before it lands, while it does not count as issued, and after.
-            (stores(1024, "%there", "") + wait, "has written|in flight|nothing orders"),
+            (stores(1024, "%there", "") + STORE + wait, "has written|in flight|nothing orders"),
         ];
         for (body, parts) in rows {
             let fault = launch(2, 1, &(declared(body.clone()) + SYNC), schedule).expect_err(&body);

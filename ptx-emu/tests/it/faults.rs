@@ -76,7 +76,7 @@ fn uninitialised_global() {
 #[test]
 fn uninitialised_shared() {
     check(
-        ".shared .b32 s[8];\nst.shared.u16 [s+4], 1;\nld.shared.u32 %r0, [s+4];",
+        ".shared .b32 s[8];\nst.shared.u16 [s+4], 1;\nld.shared.u32 %r0, [s+4];\nst.global.u32 [%out], %r0;",
         Setup { block: 1, ..SETUP },
         Class::UninitialisedShared,
         "
@@ -91,7 +91,7 @@ fn uninitialised_shared() {
 #[test]
 fn uninitialised_local() {
     check(
-        ".local .b32 l[8];\nld.local.u32 %r0, [l+4];",
+        ".local .b32 l[8];\nld.local.u32 %r0, [l+4];\nst.global.u32 [%out], %r0;",
         SETUP,
         Class::UninitialisedLocal,
         "
@@ -144,9 +144,34 @@ fn gaps_of_structures_are_copied() {
     }
 }
 
+/// Without optimisation a gap also goes from register to register; who uses it is named.
+#[test]
+fn what_has_no_value_may_be_moved() {
+    let moves = ".local .b32 l[4];\nmov.b32 %r6, 5;\nst.local.u32 [l+4], %r6;\n\
+                 ld.local.u32 %r2, [l];\nmov.b32 %r3, %r2;\nst.local.u32 [l+8], %r3;\n";
+    let text = |use_of: &str| format!(".reg .b32 %r<9>;\n.reg .pred %q;\n{moves}{use_of}");
+    for (fine, use_of) in [
+        (true, "mov.b32 %r4, %r3;\nshfl.sync.idx.b32 %r5, %r4, 0, 31, -1;"),
+        (
+            true,
+            "setp.eq.u32 %q, %t, 99;\nmov.b32 %r7, %r8;\nselp.b32 %r4, %r7, 5, %q;\nst.global.u32 [%out], %r4;",
+        ),
+        (false, "mov.b32 %r4, %r3;\nadd.u32 %r5, %r4, 1;"),
+        (false, "mov.b32 %r7, %r8;\nst.global.u32 [%out], %r7;"),
+        (
+            false,
+            "setp.ne.u32 %q, %t, 99;\nmov.b32 %r7, %r8;\nselp.b32 %r4, %r7, 5, %q;\nst.global.u32 [%out], %r4;",
+        ),
+    ] {
+        let found = launch(&kernel(&text(use_of)), &[0; 64], 64, SETUP);
+        assert_eq!(found.is_ok(), fine, "{use_of}");
+    }
+}
+
 #[test]
 fn uninitialised_register() {
-    let body = "setp.lt.u32 %p0, %t, 3;\n@%p0 mov.u32 %r0, 1;\nadd.u32 %r1, %r0, 1;";
+    let body =
+        "setp.lt.u32 %p0, %t, 3;\n@%p0 mov.u32 %r0, 1;\nadd.u32 %r1, %r0, 1;\nst.global.u32 [%out], %r1;";
     check(
         body,
         SETUP,
@@ -294,7 +319,8 @@ fn forgotten_barrier() {
         st.shared.u32 [%r1], %t;
         xor.b32 %r2, %t, 63;
         mad.lo.u32 %r1, %r2, 4, %r0;
-        ld.shared.u32 %r3, [%r1];";
+        ld.shared.u32 %r3, [%r1];
+        st.global.u32 [%out], %r3;";
     let body = body.replace("        ", "");
     let fault = fault(&body, TWO_WARPS);
     // Warp 0 finds what warp 1 has not written yet: nothing is there to race with.
@@ -502,4 +528,42 @@ fn the_rust_place_is_named() {
     let text = kernel(".loc 1 42 7\ntrap;").replace(".visible", ".file 1 \"src/rms_norm.rs\"\n.visible");
     let fault = launch(&text, &[0; 4], 4, SETUP).expect_err("it traps");
     assert!(fault.to_string().contains("at line 13: `trap` (src/rms_norm.rs:42:7)"), "{fault}");
+}
+
+/// An algorithm may look one element too far; whoever uses what it found there is named by the load.
+#[test]
+fn shared_memory_without_a_value_may_be_loaded() {
+    let load = ".reg .b32 %r<9>; .reg .pred %q, %p<2>; .shared .b32 s[8]; setp.ne.u32 %q, %t, 99;\n\
+                ld.shared.u32 %r0, [s+4];\nmov.b32 %r1, %r0;\n";
+    for (fine, uses) in [
+        (true, "selp.b32 %r2, 3, %r1, %q;\nst.global.u32 [%out], %r2;"),
+        (true, "mov.b32 %r1, 4;\nst.global.u32 [%out], %r1;"),
+        (false, "st.global.u32 [%out], %r1;"),
+        (true, "selp.b32 %r2, %r1, 3, %q;\nadd.u32 %r3, %r2, 1;"),
+        (false, "selp.b32 %r2, %r1, 3, %q;\nadd.u32 %r3, %r2, 1;\nst.global.u32 [%out], %r3;"),
+        (false, ".local .b32 l[2];\nst.local.u32 [l], %r1;"),
+        (false, "shfl.sync.idx.b32 %r2, %r1, 0, 31, -1;"),
+        (
+            true,
+            "setp.gt.s32 %q, %r1, 3;\nsetp.gt.s32 %p0, %t, 99;\nand.pred %p1, %p0, %q;\nselp.b32 %r2, 1, 2, %p1;\nst.global.u32 [%out], %r2;",
+        ),
+        (
+            true,
+            "setp.gt.s32 %q, 3, %r1;\nsetp.lt.s32 %p0, %t, 99;\nor.pred %p1, %q, %p0;\n@%p1 mov.b32 %r2, 1;",
+        ),
+        (
+            false,
+            "setp.gt.s32 %q, %r1, 3;\nsetp.lt.s32 %p0, %t, 99;\nand.pred %p1, %p0, %q;\nselp.b32 %r2, 1, 2, %p1;\nst.global.u32 [%out], %r2;",
+        ),
+        (false, "setp.gt.s32 %q, %r1, 3;\nnot.pred %p1, %q;\n@%p1 mov.b32 %r2, 1;"),
+        (false, "setp.eq.u32 %q, %r1, 0;\n@%q bra OUT;\nOUT:"),
+    ] {
+        match launch(&kernel(&format!("{load}{uses}")), &[0; 64], 64, SETUP) {
+            Ok(_) => assert!(fine, "{uses}"),
+            Err(fault) => {
+                assert_eq!((fine, fault.class), (false, Class::UninitialisedShared), "{uses}: {fault}");
+                assert!(fault.to_string().contains("`ld.shared.u32 %r0, [s+4]`"), "{fault}");
+            }
+        }
+    }
 }

@@ -9,10 +9,14 @@ const ORDERS: [(Order, u64); 4] =
 
 /// Runs a body under every order, with so little fuel that nobody may poll for long.
 fn each(body: &str, grid: u32, block: u32, see: impl Fn(Result<Vec<u8>, Box<Fault>>)) {
+    each_text(&kernel(body), grid, block, see);
+}
+
+fn each_text(text: &str, grid: u32, block: u32, see: impl Fn(Result<Vec<u8>, Box<Fault>>)) {
     for (order, seed) in ORDERS {
         for trace in [Trace::Off, Trace::On] {
             let setup = Setup { grid, block, order, seed, trace, fuel: 1 << 18, ..SETUP };
-            see(launch(&kernel(body), &[0; 256], 256, setup).map(|(out, _)| out));
+            see(launch(text, &[0; 256], 256, setup).map(|(out, _)| out));
         }
     }
 }
@@ -116,4 +120,45 @@ fn who_counts_while_it_waits_is_found() {
     let setup = Setup { grid: 2, block: 32, fuel: 1 << 28, ..SETUP };
     let fault = launch(&kernel(body), &[0; 4], 4, setup).map(|_| ()).expect_err("nobody writes it");
     assert_eq!(fault.class, Class::Deadlock, "{fault}");
+}
+
+/// Functions as `nvcc -G` leaves them: what asks, and what synchronises, is called.
+const CALLED: &str = ".func (.param .b32 back) ask(.param .b64 at)
+    { .reg .b32 %v; .reg .b64 %a; ld.param.b64 %a, [at]; ld.acquire.gpu.global.u32 %v, [%a]; st.param.b32 [back], %v; ret; }
+    .func meet() { bar.warp.sync 0xffffffff; ret; }
+    .func await(.param .b64 at) { .reg .b32 %v; .reg .b64 %a; .reg .pred %p; ld.param.b64 %a, [at];
+    ASK: ld.acquire.gpu.global.u32 %v, [%a]; setp.eq.u32 %p, %v, 0; @%p bra ASK; ret; }
+    .func (.param .b32 back) late(.param .b32 lane)
+    { .reg .b32 %l, %v; ld.param.b32 %l, [lane]; mul.lo.u32 %v, %l, 3; call meet, ();
+      shfl.sync.idx.b32 %v, %v, 31, 31, 0xffffffff; add.u32 %v, %v, %l; st.param.b32 [back], %v; ret; }
+    .visible .entry";
+
+/// Lanes of a warp that wait for each other in different calls, and meet in calls of one function.
+#[test]
+fn lanes_wait_for_each_other_in_calls() {
+    let ends = |body: &str, wanted| {
+        each_text(&kernel(body).replace(".visible .entry", CALLED), 1, 64, |found| {
+            let out = found.unwrap_or_else(|fault| panic!("{fault}\n{body}"));
+            assert_eq!(out[..4], u32::to_le_bytes(wanted), "{body}");
+        });
+    };
+    // Lane 0 of each warp asks in a loop; the others have gone on into the function where all meet.
+    let other = |ask: &str| {
+        format!(
+            ".reg .b32 %r<3>; .reg .b64 %d; .reg .pred %p, %q; .param .b64 at; .param .b32 lane, back;
+            and.b32 %r2, %t, 31; setp.ne.u32 %p, %r2, 0; setp.lt.u32 %q, %t, 32;
+            @%p bra MEET; @%q bra ASK; st.release.gpu.global.u32 [%in], 1;
+        ASK: st.param.b64 [at], %in; {ask}
+        MEET: st.param.b32 [lane], %r2; call (back), late, (lane); ld.param.b32 %r1, [back];
+            setp.eq.u32 %p, %t, 5; @%p st.global.u32 [%out], %r1;"
+        )
+    };
+    let asks = "call (back), ask, (at); ld.param.b32 %r0, [back]; setp.eq.u32 %p, %r0, 0; @%p bra ASK;";
+    ends(&other(asks), 31 * 3 + 5);
+    ends(&other("call await, (at);"), 31 * 3 + 5);
+    // A lane in a function waits for one of its caller.
+    let caller = ".reg .pred %p, %q; .param .b64 at; setp.eq.u32 %p, %t, 3; setp.eq.u32 %q, %t, 7;
+        st.param.b64 [at], %in; @!%p bra ELSE; call await, (at); bra MEET;
+    ELSE: @%q st.release.gpu.global.u32 [%in], 1; MEET: call meet, (); st.global.u32 [%out], 17;";
+    ends(&caller.replace("st.global", "@%q st.global"), 17);
 }

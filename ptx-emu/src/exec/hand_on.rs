@@ -1,0 +1,121 @@
+//! Registers without a value that an instruction hands on: who uses them is the mistake.
+//!
+//! What is computed of a register without a value has none either, and the fault of whoever reads it first is put off
+//! until the result decides about something: a branch, an address, a store. A conjunction with what is false, or a
+//! disjunction with what is true, has a value all the same. Compilers compute in advance what they may not need, and
+//! algorithms look one element too far and ask at the same time whether it is one too far.
+
+use super::block::{Checked, Worker};
+use super::regs::{Bank, Regs, Undefined};
+use super::rules::{Register, named, parts, split};
+use super::step::set_predicates;
+use super::warp::Warp;
+use crate::code::{Op, PredSource};
+
+/// What names instructions that read or write the carry.
+const CARRY: [&str; 4] = [".cc", "addc", "subc", "madc"];
+
+/// The lanes in which a predicate is known, and in which it is then true.
+fn known(regs: &Regs, source: PredSource) -> (u32, u32) {
+    match source {
+        PredSource::Register { slot, negated } => {
+            let value = regs.pred[slot as usize];
+            (regs.pred_defined[slot as usize], if negated { !value } else { value })
+        }
+        PredSource::Constant(value) => (u32::MAX, if value { u32::MAX } else { 0 }),
+    }
+}
+
+/// The lanes in which an operation on predicates may give true, and in which it may give false.
+fn outcomes(regs: &Regs, table: u8, a: PredSource, b: PredSource) -> (u32, u32) {
+    let may = |source, wanted: bool| {
+        let (known, value) = known(regs, source);
+        !known | if wanted { value } else { !value }
+    };
+    let mut found = (0, 0);
+    for case in 0..4 {
+        let lanes = may(a, case & 2 != 0) & may(b, case & 1 != 0);
+        let to = if table >> case & 1 != 0 { &mut found.0 } else { &mut found.1 };
+        *to |= lanes;
+    }
+    found
+}
+
+impl Worker<'_, '_> {
+    /// Executes an instruction that reads a register that some lanes have not written, if it hands it on.
+    #[cold]
+    pub(super) fn hand_on(&self, w: &mut Warp, mask: u32, op: &Op, u: Undefined) -> Checked<()> {
+        match op {
+            Op::Alu(run, slots) => {
+                let to = self.written_by(w.now.pc as usize);
+                self.for_the_others(w, mask, u, &to, |w, lanes| run(&mut w.regs, lanes, slots))
+            }
+            Op::SetP(s) if s.test.with.is_none() => {
+                let to: Vec<_> = [s.p, s.q].into_iter().flatten().map(|slot| (Bank::Pred, slot)).collect();
+                self.for_the_others(w, mask, u, &to, |w, lanes| set_predicates(&mut w.regs, lanes, s))
+            }
+            Op::Logic { table, d, a, b } => self.logic_for_the_others(w, mask, u, (*table, *d), [*a, *b]),
+            _ => Err(self.undefined(w, u)),
+        }
+    }
+
+    /// The registers that an instruction writes; none if it writes the carry, or reads it.
+    fn written_by(&self, pc: usize) -> Vec<Register> {
+        let (name, operands) = parts(&self.grid.code.places[pc]);
+        match CARRY.iter().any(|part| name.contains(part)) {
+            true => Vec::new(),
+            false => named(self.grid.code, pc, split(operands).0),
+        }
+    }
+
+    fn logic_for_the_others(
+        &self,
+        w: &mut Warp,
+        mask: u32,
+        u: Undefined,
+        (table, d): (u8, u32),
+        [a, b]: [PredSource; 2],
+    ) -> Checked<()> {
+        let (holds, fails) = outcomes(&w.regs, table, a, b);
+        let unknown = mask & holds & fails;
+        let fault = self.undefined(w, u);
+        w.regs.set_pred(d, mask & !unknown, holds);
+        if unknown != 0 {
+            w.regs.put_off(1, d, unknown, fault);
+        }
+        Ok(())
+    }
+
+    /// Executes an instruction in the lanes that have all it reads; what it writes has no value in the others.
+    fn for_the_others(
+        &self,
+        w: &mut Warp,
+        mask: u32,
+        u: Undefined,
+        to: &[Register],
+        run: impl Fn(&mut Warp, u32) -> Result<(), Undefined>,
+    ) -> Checked<()> {
+        if to.is_empty() {
+            return Err(self.undefined(w, u));
+        }
+        let name = parts(&self.grid.code.places[w.now.pc as usize]).0;
+        let copies = name.starts_with("mov.") || name.starts_with("selp.");
+        let (mut lanes, mut missing) = (mask & !u.lanes, vec![(u, self.undefined(w, u))]);
+        while let Err(more) = run(w, lanes) {
+            lanes &= !more.lanes;
+            missing.push((more, self.undefined(w, more)));
+        }
+        for (u, fault) in missing {
+            let silent = copies
+                && u.bank != Bank::Pred
+                && w.regs.found_nothing(u.bank.bits(), u.slot, u.lanes).is_none();
+            for &(bank, slot) in to {
+                match silent && w.lost_at(u.slot, u.lanes).is_none() {
+                    true => w.regs.forget(bank.bits(), slot, u.lanes),
+                    false => w.regs.put_off(bank.bits(), slot, u.lanes, fault.clone()),
+                }
+            }
+        }
+        Ok(())
+    }
+}
