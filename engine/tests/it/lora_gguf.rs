@@ -1,7 +1,6 @@
 //! Adapters as llama.cpp's files: what our reader finds in them.
 
 use std::fs;
-use std::path::Path;
 
 use safetensors::tensor::Dtype;
 use serde_json::{Value, json};

@@ -1,8 +1,6 @@
 //! Speculative decoding on the emulator: whatever is guessed, tokens and their probabilities are those of plain decoding,
 //! bit for bit.
 
-use std::path::Path;
-
 use warpwright_engine::{
     Counts, Decoder, DraftModel, Drafter, End, Error, Generation, Launch, LogProbabilities, Model, Options,
     Prefer, PromptLookup, Sampling, Speculation, StepKind, TokenChoice, Tokenizer, same_vocabulary,

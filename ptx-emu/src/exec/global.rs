@@ -156,14 +156,8 @@ impl<'g> Worker<'g, '_> {
         let pattern = pattern(addresses, t.width.bytes * t.regs.len() as u32);
         let one = self.check_reads(w, mask, t, addresses, pattern)?;
         if self.recorder.is_some() {
-            let operation = match (t.read_only, t.order) {
-                (true, _) => MemoryOperation::ReadOnly,
-                (_, MemoryOrder::Acquire) => MemoryOperation::Acquire,
-                (_, MemoryOrder::Weak) => MemoryOperation::Read,
-                _ => MemoryOperation::StrongRead,
-            };
             let bytes = t.width.bytes * t.regs.len() as u32;
-            self.record(w, mask, (operation, t.scope, None), one, addresses, bytes)?;
+            self.record(w, mask, (read_operation(t), t.scope, None), one, addresses, bytes)?;
         }
         if let Some(a) = one
             && mask == u32::MAX
@@ -517,5 +511,15 @@ fn stored(order: MemoryOrder) -> MemoryOperation {
         MemoryOrder::Release => MemoryOperation::Release,
         MemoryOrder::Weak => MemoryOperation::Write,
         _ => MemoryOperation::StrongWrite,
+    }
+}
+
+/// What a load is to the record of accesses.
+fn read_operation(t: &Transfer) -> MemoryOperation {
+    match (t.read_only, t.order) {
+        (true, _) => MemoryOperation::ReadOnly,
+        (_, MemoryOrder::Acquire) => MemoryOperation::Acquire,
+        (_, MemoryOrder::Weak) => MemoryOperation::Read,
+        _ => MemoryOperation::StrongRead,
     }
 }

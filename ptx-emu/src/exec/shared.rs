@@ -333,15 +333,24 @@ impl Shared {
         offset
     }
 
+    /// Whether the bytes are there, and, if they are read, whether somebody has written them.
     #[inline]
-    fn touch_word(&mut self, word: usize, mask: u8, access: Access) -> Result<(), AccessError> {
+    fn check_word(&self, word: usize, mask: u8, access: Access) -> Result<(), AccessError> {
         if mask & !self.valid[word] != 0 {
             return Err(AccessError::Outside);
         }
-        if access.reads && mask & !self.init[word] != 0 {
-            let byte = (mask & !self.init[word]).trailing_zeros();
-            return Err(AccessError::Uninitialised { byte: word as u32 * 4 + byte + SHARED_BASE });
+        match mask & !self.init[word] {
+            missing if access.reads && missing != 0 => {
+                let byte = word as u32 * 4 + missing.trailing_zeros() + SHARED_BASE;
+                Err(AccessError::Uninitialised { byte })
+            }
+            _ => Ok(()),
         }
+    }
+
+    #[inline]
+    fn touch_word(&mut self, word: usize, mask: u8, access: Access) -> Result<(), AccessError> {
+        self.check_word(word, mask, access)?;
         let new = self.stamp(access, mask);
         let unordered = |t: &LastAccess| self.races(t, &new);
         let cell = &self.cells[word];

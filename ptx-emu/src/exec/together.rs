@@ -287,13 +287,14 @@ impl Worker<'_, '_> {
     ) -> bool {
         let Some((count, first)) = self.words_of(t, addresses) else { return false };
         let access = Access { thread: w.index * 32, ..access };
-        if self.notes_reads && mask == u32::MAX && !access.strong {
-            if let Some(shape) = Shape::of(&first, count as u32)
-                && self.shared.note_read(shape, count, access)
-            {
-                self.read_shape(w, t, shape, &first);
-                return true;
-            }
+        if self.notes_reads
+            && mask == u32::MAX
+            && !access.strong
+            && let Some(shape) = Shape::of(&first, count as u32)
+            && self.shared.note_read(shape, count, access)
+        {
+            self.read_shape(w, t, shape, &first);
+            return true;
         }
         if !self.shared.read_groups(&Groups::of(&first, mask), count, access) {
             return false;
