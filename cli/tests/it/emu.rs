@@ -148,6 +148,19 @@ fn races_on_global_memory_are_found_on_demand() {
 }
 
 #[test]
+fn the_record_of_accesses_has_the_memory_that_is_asked_for() {
+    let limited = |size| saxpy(&["--race", "--race-memory", size]);
+    let end = limited("1K");
+    let [first, .., last] = &end.out.lines().collect::<Vec<_>>()[..] else { panic!("{}", end.err) };
+    let wanted = "finding 1: TraceFull: the record of the traced launch has reached its limit of 1024 bytes, and";
+    assert!(end.code == Some(1) && first.starts_with(wanted), "{}{}", end.out, end.err);
+    assert!(end.out.contains("\n  do      raise --race-memory, or launch fewer blocks"), "{}", end.out);
+    assert!(end.out.contains(" --race --race-memory 1K --seed 0\n"), "{}", end.out);
+    assert_eq!(*last, "1 finding in 1 schedule");
+    assert_eq!(limited("64M").code, Some(0));
+}
+
+#[test]
 fn a_kernel_that_never_ends_is_stopped() {
     let args = ["-k", "counts", "--arg", "y=inout:u32:1=zeros", "--timeout", "0.2"];
     let end = emu("wrong", &args);
@@ -214,6 +227,16 @@ fn what_cannot_be_used_is_named() {
             "clean",
             &["-k", "saxpy", "--timeout", "0"],
             "error: invalid value '0' for '--timeout <SECONDS>': a number of",
+        ),
+        (
+            "clean",
+            &["-k", "saxpy", "--race", "--race-memory", "99999999999G"],
+            "error: invalid value '99999999999G' for '--race-memory <SIZE>': a number of bytes, such as",
+        ),
+        (
+            "clean",
+            &["-k", "saxpy", "--race-memory", "4G"],
+            "error: the following required arguments were not provided:\n  --race\n",
         ),
     ];
     for (file, arguments, message) in cases {

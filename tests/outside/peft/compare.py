@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Trains adapters with `warpwright finetune` and compares what PEFT and warpwright compute with them.
 
-    compare.py PROGRAM MODEL WORK [DEVICE] [LOGITS]
+    compare.py PROGRAM MODEL... WORK [--device DEVICE] [--logits LOGITS] [--step]
 
 MODEL is a Hugging Face folder of the family llama, qwen2 or qwen3; WORK is a folder for adapters and models; LOGITS is
-the example `logits` of `train`, in the folder of PROGRAM unless it is named. Prints a
-row for each adapter, and ends with 1 if a number is above its bound. README.md says what the columns are.
+the example `logits` of `train`, in the folder of PROGRAM unless it is named. Prints a row for each adapter, and ends
+with 1 if a number is above its bound. `--step` compares the logits of training alone, with one adapter a model, over NF4
+that is unpacked to a folder in bf16. README.md says what the columns are.
 """
-import json, logging, pathlib, shutil, subprocess, sys, warnings
+import argparse, json, logging, pathlib, shutil, subprocess, sys, warnings
 
 import numpy as np
 import torch
@@ -24,6 +25,8 @@ TEXT = "A slice borrows from the vector that owns the memory."
 PROJECTIONS = [f"{name}_proj" for name in ["q", "k", "v", "o", "gate", "up", "down"]]
 ADAPTERS = [("all-linear", 16), ("all-linear", 6), ("q_proj,v_proj", 16), ("q_proj,v_proj", 6)]
 CASES = [(base, targets, rank) for base in ["keep", "nf4"] for targets, rank in ADAPTERS]
+# An adapter that changes logits by less shows nothing.
+LEAST_EFFECT = 1e-2
 BOUNDS = {"step": 1e-4, "logits": 1e-3, "base": 1e-3, "kv16": 3e-4, "loss": 1e-5, "merged": 1e-6, "changed": 0}
 
 # The values of bitsandbytes' NF4 and the midpoints between them.
@@ -55,13 +58,13 @@ def load(folder):
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
 
 
-def base_folder(model, base, work):
-    """The model in f32, its projections with the values that training with `--base` has."""
+def base_folder(model, base, work, dtype=torch.float32):
+    """The model in this type, its projections with the values that training with `--base` has."""
     folder, unpacked = work / f"base-{base}", load(model)
     for name, weight in unpacked.named_parameters():
         if base == "nf4" and name.split(".")[-2] in PROJECTIONS and name.endswith(".weight"):
             weight.data = nf4(weight.data)
-    unpacked.save_pretrained(folder)
+    unpacked.to(dtype).save_pretrained(folder)
     for file in model.glob("tokenizer*"):
         shutil.copyfile(file, folder / file.name)
     return folder
@@ -173,53 +176,94 @@ def merged_apart(ours, theirs):
     return max(apart(ours[name].numpy(), theirs[name].numpy()) for name in projections), others
 
 
-def compare(program, model, work, base, targets, rank):
-    """A row of the table, and what PEFT said."""
-    folder = base_folder(model, base, work)
-    adapter = work / f"adapter-{base}-{targets}-{rank}"
-    learned, losses = program.finetune(model, adapter, base, targets, rank)
-    plain = load(folder)
-    prompts = np.random.default_rng(5).integers(0, plain.config.vocab_size, (2, 24)).tolist()
-    before, plain_loss = [logits(plain, ids) for ids in prompts], loss(plain, folder, learned)
-    with_adapter, told = load_adapter(plain, adapter)
-    after = [logits(with_adapter, ids) for ids in prompts]
-    after_16 = [logits(with_adapter, ids, "kv16") for ids in prompts]
-    with_loss = loss(with_adapter, folder, learned)
-    ours = [program.logits(folder, ids, adapter) for ids in prompts]
-    ours_step = [program.step_logits(folder, ids, adapter, targets, rank) for ids in prompts]
-    ours_before = [program.logits(folder, ids) for ids in prompts]
-    row = {
-        "effect": max(map(apart, after, before)),
-        "base": max(map(apart, ours_before, before)),
-        "step": max(map(apart, ours_step, after)),
-        "logits": max(map(apart, ours, after)),
-        "kv16": max(map(apart, ours, after_16)),
-        "loss": max(abs(a / b - 1) for a, b in zip(losses, [plain_loss, with_loss], strict=True)),
-    }
-    merged = program.merge(folder, adapter, work / "merged")
-    row["merged"], row["changed"] = merged_apart(merged, with_adapter.merge_and_unload())
-    return row, told
+class Case:
+    """An adapter, trained over a base, and what PEFT says of it."""
+
+    def __init__(self, program, model, work, base, targets, rank, dtype=torch.float32):
+        self.program, self.targets, self.rank = program, targets, rank
+        self.folder = base_folder(model, base, work, dtype)
+        self.adapter = work / f"adapter-{base}-{targets}-{rank}"
+        self.learned, self.losses = program.finetune(model, self.adapter, base, targets, rank)
+        self.plain = load(self.folder)
+        self.prompts = np.random.default_rng(5).integers(0, self.plain.config.vocab_size, (2, 24)).tolist()
+        self.before = [logits(self.plain, ids) for ids in self.prompts]
+        self.plain_loss = loss(self.plain, self.folder, self.learned)
+        self.peft, self.told = load_adapter(self.plain, self.adapter)
+        self.after = [logits(self.peft, ids) for ids in self.prompts]
+
+    def step(self):
+        """How far the logits of training in f32 are from PEFT's, and PEFT's from those without the adapter."""
+        ours = [self.program.step_logits(self.folder, ids, self.adapter, self.targets, self.rank)
+                for ids in self.prompts]
+        return {"effect": max(map(apart, self.after, self.before)), "step": max(map(apart, ours, self.after))}
+
+    def decoded(self):
+        """The same of logits that the decoder makes, and of losses."""
+        after_16 = [logits(self.peft, ids, "kv16") for ids in self.prompts]
+        ours = [self.program.logits(self.folder, ids, self.adapter) for ids in self.prompts]
+        ours_before = [self.program.logits(self.folder, ids) for ids in self.prompts]
+        theirs = [self.plain_loss, loss(self.peft, self.folder, self.learned)]
+        return {
+            "base": max(map(apart, ours_before, self.before)),
+            "logits": max(map(apart, ours, self.after)),
+            "kv16": max(map(apart, ours, after_16)),
+            "loss": max(abs(a / b - 1) for a, b in zip(self.losses, theirs, strict=True)),
+        }
+
+    def merged(self, out):
+        """How far projections of the merged model are from PEFT's. Takes PEFT's model apart."""
+        merged = self.program.merge(self.folder, self.adapter, out)
+        return dict(zip(["merged", "changed"], merged_apart(merged, self.peft.merge_and_unload()), strict=True))
 
 
-def main(program, model, work, device="emu", example=None):
-    example = example or pathlib.Path(program).parent / "examples/logits"
-    program, model, work = Ours(program, device, example), pathlib.Path(model), pathlib.Path(work)
-    work.mkdir(parents=True, exist_ok=True)
+def rows(program, model, work, step):
+    """The rows of a model's table, each with what PEFT said."""
+    if step:
+        case = Case(program, model, work, "nf4", "all-linear", 16, torch.bfloat16)
+        yield ["nf4", "all-linear", 16], case.step(), case.told
+        return
+    for names in CASES:
+        case = Case(program, model, work, *names)
+        yield names, case.step() | case.decoded() | case.merged(work / "merged"), case.told
+
+
+def problems(row, told):
+    above = [f"{name} is above {BOUNDS[name]}" for name in row if name in BOUNDS and not row[name] <= BOUNDS[name]]
+    idle = [] if row["effect"] >= LEAST_EFFECT else [f"the effect is below {LEAST_EFFECT}"]
+    return above + idle + [f"PEFT said: {what}" for what in told]
+
+
+def main(options):
+    example = options.logits or pathlib.Path(options.program).parent / "examples/logits"
+    program = Ours(options.program, options.device, example)
     torch.manual_seed(0)
     disable_progress_bar()
-    fine = True
-    print("| base | targets | rank | effect | base | step | logits | kv16 | loss | merged | changed |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
-    for case in CASES:
-        row, told = compare(program, model, work, *case)
-        cells = [*map(str, case), *(f"{number:.1e}" for number in row.values())]
-        print(f"| {' | '.join(cells)} |", flush=True)
-        missed = [f"{name} is above {bound}" for name, bound in BOUNDS.items() if not row[name] <= bound]
-        for problem in missed + [f"PEFT said: {what}" for what in told]:
-            print(problem)
-            fine = False
-    sys.exit(0 if fine else 1)
+    columns = ["effect", "step"] if options.step else ["effect", "step", "base", "logits", "kv16", "loss", "merged", "changed"]
+    print(f"| model | base | targets | rank | {' | '.join(columns)} |\n{'|---' * (4 + len(columns))}|")
+    missed = 0
+    for model in options.models:
+        work = options.work / model.name
+        work.mkdir(parents=True, exist_ok=True)
+        for names, row, told in rows(program, model, work, options.step):
+            cells = [model.name, *map(str, names), *(f"{row[column]:.1e}" for column in columns)]
+            print(f"| {' | '.join(cells)} |", flush=True)
+            for problem in problems(row, told):
+                print(problem)
+                missed += 1
+    print(f"MISSED: {missed} bounds" if missed else "passed", flush=True)
+    sys.exit(1 if missed else 0)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("models", nargs="+", type=pathlib.Path)
+    parser.add_argument("work", type=pathlib.Path)
+    parser.add_argument("--device", default="emu")
+    parser.add_argument("--logits")
+    parser.add_argument("--step", action="store_true")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(arguments())

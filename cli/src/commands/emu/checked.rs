@@ -54,6 +54,7 @@ pub(crate) fn prepare<'a>(
     check.seeds = checks.seed.map_or(0..schedules, |seed| seed..seed.saturating_add(1));
     check.trace = if checks.race { Trace::On } else { Trace::Off };
     check.faults = if checks.all { Faults::EachBlock } else { Faults::First };
+    check.trace_bytes = checks.race_memory;
     check.strict = checks.strict;
     check.arithmetic = checks.arithmetic;
     check.provenance = checks.provenance;

@@ -114,6 +114,10 @@ pub(crate) struct CheckArgs {
     /// Find races on global memory, which takes longer
     #[arg(long, requires = "kernel")]
     pub(crate) race: bool,
+    /// Memory that the record of accesses may take in each launch of --race, in bytes or as 500M, 16G; a launch that
+    /// needs more ends with a finding [default: 4G]
+    #[arg(long, value_name = "SIZE", requires = "race", value_parser = size)]
+    pub(crate) race_memory: Option<u64>,
     /// Make findings of races that give the same result in any order, which are notes otherwise
     #[arg(long, requires = "kernel")]
     pub(crate) strict: bool,
@@ -146,6 +150,19 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0);
     let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     duration.ok_or_else(|| "a number of seconds, such as 60 or 0.5".into())
+}
+
+/// Bytes, where K, M and G are powers of 1024.
+fn size(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.as_bytes() {
+        [digits @ .., b'K' | b'k'] => (digits.len(), 10),
+        [digits @ .., b'M' | b'm'] => (digits.len(), 20),
+        [digits @ .., b'G' | b'g'] => (digits.len(), 30),
+        digits => (digits.len(), 0),
+    };
+    let number = text[..digits].parse::<u64>().ok().filter(|number| *number > 0);
+    let bytes = number.and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| "a number of bytes, such as 1000000, 500M or 16G".into())
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use ptx_emu::check::{Buffer, Check, Finding, Place, Problem, Report};
-use ptx_emu::{Fault, RustPlace, SourcePlace};
+use ptx_emu::{Class, Fault, RustPlace, SourcePlace};
 
 use super::bind::role;
 use super::command_line;
@@ -59,7 +59,9 @@ fn fault_lines(text: &mut String, check: &Check<'_>, fault: &Fault) {
     if let Some(memory) = memory(check, fault) {
         line(text, "memory", &memory);
     }
-    if !fault.instead.is_empty() {
+    if fault.class == Class::TraceFull {
+        line(text, "do", "raise --race-memory, or launch fewer blocks or smaller buffers");
+    } else if !fault.instead.is_empty() {
         line(text, "do", fault.instead);
     }
 }
