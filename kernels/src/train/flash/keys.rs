@@ -37,15 +37,11 @@ args! {
         heads: u32,
         /// Heads of keys and values; a divisor of `heads`.
         kv_heads: u32,
-        /// Blocks of 64 keys from this one on come in reverse order; from their number on, none does.
-        reversed_from: u32,
     }
 }
 
 /// The kernel; the function is [`backward`]. A block takes 64 keys of a head, and 32 queries a step. Scores are transposed:
 /// a warp's rows are keys. Blocks come in the order of their tokens, because more queries see the first keys of a document.
-/// Where all run at once, two on a multiprocessor, the second ones come in reverse order (`reversed_from`): much beside
-/// little.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashKeys {
     /// Dimensions of a head: a multiple of 16, at most 128.
@@ -115,9 +111,7 @@ impl KernelDef for FlashKeys {
     fn program<'k>(&self, k: Builder<'k>, a: FlashKeysArgs<Dev<'k>>) {
         k.note("flash: keys and values");
         let sizes = self.sizes();
-        let (y, last) = (k.ctaid_y(), (a.tokens - 1) / FlashKeys::KEYS);
-        let keys = y.ge(a.reversed_from).select(a.reversed_from + last - y, y);
-        let block = Block::new(k, sizes, keys * FlashKeys::KEYS, a.tokens);
+        let block = Block::new(k, sizes, k.ctaid_y() * FlashKeys::KEYS, a.tokens);
         let (head, group) = (k.ctaid(), a.heads / a.kv_heads);
         let kv_head = match self.parts {
             Parts::Heads => head / group,

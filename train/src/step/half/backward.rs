@@ -8,7 +8,6 @@ use warpwright_kernels::train::half::rotate::HeadsBackwardArgs;
 use warpwright_kernels::train::half::swiglu::SwiGluBackwardArgs;
 
 use super::buffers::{Layer, Rotated};
-use super::kernels::reversed_from;
 use super::pass::Step;
 use crate::Projection;
 use crate::step::sizes::Sizes;
@@ -108,7 +107,6 @@ impl Step {
             tokens,
             heads,
             kv_heads,
-            reversed_from: reversed_from(&self.sizes, self.kernels.blocks),
         };
         queue.launch(&self.kernels.key_gradients, args)?;
         self.rotated_back(queue, dq, 1, Some((&layer.q, weights.q_norm.as_ref())), &work.dq)?;

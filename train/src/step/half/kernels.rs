@@ -144,18 +144,6 @@ fn parts(sizes: &Sizes, multiprocessors: u32) -> Parts {
     if blocks >= multiprocessors { Parts::Groups } else { Parts::Heads }
 }
 
-/// From which block of keys on the gradients of keys come in reverse order. Two blocks of a grid that a device runs at once
-/// share a multiprocessor: its first and its second round. Both begin with the keys that most queries see, so the second
-/// comes in reverse, and much meets little. Where there are more than two rounds, a block comes when another ends.
-pub(super) fn reversed_from(sizes: &Sizes, multiprocessors: u32) -> u32 {
-    let heads = match parts(sizes, multiprocessors) {
-        Parts::Groups => sizes.kv_heads,
-        Parts::Heads => sizes.heads,
-    };
-    let blocks = sizes.tokens.div_ceil(FlashKeys::KEYS);
-    if blocks * heads <= 2 * multiprocessors { multiprocessors.div_ceil(heads) } else { blocks }
-}
-
 /// All products of one projection that a step takes, with every tile.
 fn linear(context: &Context, tiles: &[ProductTile]) -> Result<Vec<Kernel<LoraLinear>>, Error> {
     use Form::*;
