@@ -217,6 +217,24 @@ fn shows_a_plan_without_training() {
     assert!(!bench.path("plan").exists());
 }
 
+/// Of 16 GiB. Who names what is computed again gets that, and is told what would fit.
+#[test]
+fn what_is_computed_again_is_the_first_that_fits() {
+    let bench = Bench::new(SAMPLES);
+    let plan = |rows, more: &[&str]| {
+        bench.run("plan", &[&["--seq", "2048", "--batch", rows, "--insist"], more].concat())
+    };
+    for (rows, again) in [("40", "nothing"), ("56", "norms and SwiGLU"), ("72", "layers")] {
+        let end = plan(rows, &["--dry-run"]);
+        let row = format!("| computed again               | {again} ");
+        assert!(end.code == Some(0) && end.out.contains(&row), "{rows}: {end:?}");
+    }
+    let end = plan("72", &["--recompute", "cheap"]);
+    assert_eq!(end.code, Some(2), "{end:?}");
+    assert!(end.err.contains("16384.0 MiB are free; use --recompute layer, or a smaller --batch"), "{end:?}");
+    assert!(!bench.path("plan").exists());
+}
+
 #[test]
 fn refuses_early_by_name() {
     let bench = Bench::new(SAMPLES);
