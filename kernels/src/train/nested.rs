@@ -119,7 +119,6 @@ impl KernelDef for NestedDequantize {
 
     fn program<'k>(&self, k: Builder<'k>, a: NestedDequantizeArgs<Dev<'k>>) {
         nf4::unpack(k, self.threads, a.n, (a.packed, a.w), |block| {
-            k.note("absmax = value * scale + offset, rounded twice");
             let (value, scale) =
                 (a.map.at(a.codes.at(block).ld()).ld(), a.scales.at(block / BLOCK as u32).ld());
             value * scale + a.offset

@@ -51,7 +51,7 @@ impl KernelDef for NestedDequantize {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: NestedDequantizeArgs<Dev<'k>>) {
-        k.note("load codes and scales; relaxed, so that ptxas leaves them ahead of the barrier");
+        k.note("load codes; relaxed, so that ptxas leaves them ahead of the barrier");
         let first = (k.ctaid() * (AT_ONCE * THREADS) + k.tid()) * EIGHT;
         let eights: [_; AT_ONCE as usize] = from_fn(|eight| {
             let i = first + eight as u32 * (EIGHT * THREADS);
@@ -63,11 +63,13 @@ impl KernelDef for NestedDequantize {
             (i, word.get(), nested.get(), scale.get())
         });
         let values = values(k);
-        k.note("absmax = value * scale + offset, rounded twice; w = value * absmax");
-        for (i, word, nested, scale) in eights {
+        k.note("absmax = value * scale + offset, rounded twice; beyond the end of code 0");
+        let of = eights.map(|(i, word, nested, scale)| (i, word, a.map.at(nested).ld(), scale));
+        let of = of.map(|(i, word, value, scale)| (i, word, value * scale + a.offset));
+        k.note("w = value * absmax; the first of two codes is in the high nibble");
+        for (i, word, absmax) in of {
             k.when(i.lt(a.n), || {
-                let absmax = a.map.at(nested).ld() * scale + a.offset;
-                store(a.w.at(i), from_fn(|j| values.at(code(word, j as u32)).ld() * absmax));
+                store(a.w.at(i), from_fn(|j| values.at(code(word, j as u32)).ld() * absmax))
             });
         }
     }
