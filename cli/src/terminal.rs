@@ -1,14 +1,25 @@
 //! What people read: never a panic because nobody can, and no control character of a file or an argument.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::io::{self, Write};
 #[cfg(unix)]
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::failure::Failure;
 
 /// Writes a line to stderr. If nobody can read it, there is nobody to tell.
 pub(crate) fn say(text: impl AsRef<str>) {
     let line = format!("{}\n", printable(text.as_ref()));
     let _ = io::stderr().write_all(line.as_bytes());
+}
+
+/// Writes a line to stdout, of work that is done whether or not somebody still reads: a closed pipe is no failure.
+pub(crate) fn print(line: &dyn Display) -> Result<(), Failure> {
+    match writeln!(io::stdout(), "{line}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
 }
 
 /// The text with control characters as Rust writes them (`\u{1b}`), but for line breaks and tabs: a terminal would obey

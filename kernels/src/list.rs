@@ -25,9 +25,10 @@ use crate::train::flash::{FlashForward, FlashKeys, FlashQueries, Parts};
 use crate::train::half::linear::{Logits, LoraLinear, LoraSum, LoraSwiGlu, LoraSwiGluBackward};
 use crate::train::half::lora::{LoraDown, LoraGradients};
 use crate::train::half::rotate::{HeadsBackward, RotateForward};
-use crate::train::half::{convert, cross_entropy as logits, embed as tokens, norm, swiglu};
+use crate::train::half::{convert, cross_entropy as logits, embed as tokens, nested as unpack, norm, swiglu};
 use crate::train::linear::BroadcastRow;
 use crate::train::micro_batch::FetchMicroBatch;
+use crate::train::nested::NestedDequantize;
 use crate::train::nf4::Nf4Dequantize;
 use crate::train::products::{self, Product};
 use crate::train::rms_norm::{RmsNormBackward, RmsNormForward};
@@ -304,6 +305,7 @@ impl List {
     fn train(&mut self) {
         let threads = 256;
         self.add([Nf4Dequantize { threads }]);
+        self.add([NestedDequantize { threads }]);
         self.add([RmsNormForward { threads }]);
         self.add([RmsNormBackward { threads }]);
         self.add([SwiGluBackward { threads }]);
@@ -350,10 +352,12 @@ impl List {
         self.add([tokens::EmbedTokens { threads }]);
         self.add([norm::RmsNormForward { threads }]);
         self.add([norm::RmsNormBackward { threads }]);
+        self.add([swiglu::SwiGluForward { threads }]);
         self.add([swiglu::SwiGluBackward { threads }]);
         self.add([logits::LogitGradients { threads }]);
         self.add([convert::Round]);
         self.add([convert::Nf4Dequantize]);
+        self.add([unpack::NestedDequantize]);
         self.add([false, true].map(|add| convert::ApplyMask { add }));
         let rotate = |head_dim, pairing, norm| RotateForward { head_dim, pairing, norm };
         let back = |head_dim, pairing, norm| HeadsBackward { head_dim, pairing, norm };

@@ -33,7 +33,7 @@ pub enum Absmax {
     /// `f32`
     #[default]
     F32,
-    /// 8 bits, with a scale for 256 of them: the values of double quantization. On the device they are unpacked.
+    /// 8 bits, with a scale for 256 of them: double quantization.
     Nested,
 }
 
@@ -100,6 +100,7 @@ impl Base {
             Ok(match matrix {
                 Matrix::F32(numbers) => exact(numbers),
                 Matrix::Nf4(w) => exact(&nf4::dequantize(&w.packed, &w.absmax)),
+                Matrix::Nested(w) => exact(&nf4::dequantize(&w.packed, &nested::dequantize(&w.absmax))),
             })
         })
     }
@@ -158,14 +159,21 @@ pub fn formats(outline: &Outline, how: Quantization) -> Formats {
 }
 
 /// Bytes of device memory that the weights take in a step of this precision.
-pub fn bytes(outline: &Outline, format: BaseFormat, precision: Precision) -> u64 {
+pub fn bytes(outline: &Outline, how: impl Into<Quantization>, precision: Precision) -> u64 {
+    let how = how.into();
     // Of a number of a matrix that is not in NF4.
     let number = if precision == Precision::Bf16 { 2 } else { 4 };
     let weights = &outline.weights;
     let of = |weight: &Weight| u64::from(weight.rows()) * u64::from(weight.row_len());
-    let matrix = |weight: &Weight| match format.is_nf4(weight) {
-        true => of(weight).div_ceil(2) + 4 * of(weight).div_ceil(nf4::BLOCK as u64),
-        false => number * of(weight),
+    let matrix = |weight: &Weight| {
+        let blocks = of(weight).div_ceil(nf4::BLOCK as u64);
+        match how.absmax_of(weight) {
+            Some(Absmax::F32) => of(weight).div_ceil(2) + 4 * blocks,
+            Some(Absmax::Nested) => {
+                of(weight).div_ceil(2) + blocks + 4 * blocks.div_ceil(nested::BLOCK as u64)
+            }
+            None => number * of(weight),
+        }
     };
     let projections = |b: &Block<Weight>| -> u64 {
         [&b.q, &b.k, &b.v, &b.o, &b.gate, &b.up, &b.down].map(matrix).iter().sum()
@@ -196,6 +204,14 @@ impl Quantization {
             *formats.entry(name.to_owned()).or_default() += 1;
         }
         formats
+    }
+}
+
+impl Quantization {
+    /// What the `absmax` of a weight in NF4 is on the device.
+    fn absmax_of(self, weight: &Weight) -> Option<Absmax> {
+        let own = weight.nf4.then_some(if weight.nested { Absmax::Nested } else { Absmax::F32 });
+        self.format.is_nf4(weight).then(|| own.unwrap_or(self.absmax))
     }
 }
 
@@ -242,15 +258,17 @@ impl Reader<'_> {
         if !self.how.format.is_nf4(weight) {
             return Ok(Matrix::F32(numbers));
         }
-        if let Some(nf4) = self.model.files.nf4(&weight.range)? {
-            return Ok(Matrix::Nf4(nf4));
+        if let Some(Nf4 { packed, absmax }) = self.model.files.nf4(&weight.range)? {
+            return Ok(match absmax {
+                nested::Absmax::F32(absmax) => Matrix::Nf4(Nf4 { packed, absmax }),
+                nested::Absmax::Nested(absmax) => Matrix::Nested(Nf4 { packed, absmax }),
+            });
         }
         let Nf4 { packed, absmax } = nf4::quantize(&numbers);
-        let absmax = match self.how.absmax {
-            Absmax::F32 => absmax,
-            Absmax::Nested => nested::dequantize(&nested::quantize(&absmax)),
-        };
-        Ok(Matrix::Nf4(Nf4 { packed, absmax }))
+        Ok(match self.how.absmax {
+            Absmax::F32 => Matrix::Nf4(Nf4 { packed, absmax }),
+            Absmax::Nested => Matrix::Nested(Nf4 { packed, absmax: nested::quantize(&absmax) }),
+        })
     }
 
     fn numbers(&self, weight: &Weight) -> Result<Vec<f32>, Error> {

@@ -62,7 +62,7 @@ pub fn read(folder: &Path, shapes: &Shapes<'_>, fingerprint: &Fingerprint) -> Re
     let path = folder.join(STATE);
     let fault = |problem: String| Error::Checkpoint { path: path.clone(), problem };
     let bytes = std::fs::read(&path).map_err(|source| Error::Read { path: path.clone(), source })?;
-    let state: Value = serde_json::from_slice(&bytes).map_err(|error| fault(error.to_string()))?;
+    let state: Value = serde_json::from_slice(&bytes).map_err(|error| fault(damaged(&error)))?;
     let before: Fingerprint = serde_json::from_value(state["fingerprint"].clone()).map_err(|_| {
         fault("has no \"fingerprint\", by which it could be told whether settings have changed".into())
     })?;
@@ -97,6 +97,11 @@ pub fn read(folder: &Path, shapes: &Shapes<'_>, fingerprint: &Fingerprint) -> Re
     })
 }
 
+/// The problem of a file that is not as it was written.
+pub(crate) fn damaged(error: &dyn std::error::Error) -> String {
+    format!("it is damaged: {error}; go on from another checkpoint")
+}
+
 /// What is another one now, or missing on either side.
 fn changed(before: &Fingerprint, now: &Fingerprint) -> Option<String> {
     let mut names: Vec<&String> = before.keys().chain(now.keys()).collect();
@@ -105,7 +110,8 @@ fn changed(before: &Fingerprint, now: &Fingerprint) -> Option<String> {
     let name = names.into_iter().find(|name| before.get(*name) != now.get(*name))?;
     let of = |fingerprint: &Fingerprint| fingerprint.get(name).cloned().unwrap_or_else(|| "not set".into());
     Some(format!(
-        "the training had {name} = {}, and now it is {}: it would not go on to the same bits",
+        "the training had {name} = {}, and now it is {}: it would not go on to the same bits; give what it had, or begin \
+         anew without --resume",
         of(before),
         of(now)
     ))

@@ -37,9 +37,15 @@ impl Lora {
     /// Refuses settings that make no adapter.
     pub fn check(&self) -> Result<(), Error> {
         Error::unless(self.rank > 0, "rank", self.rank, "at least 1")?;
-        let scales = self.alpha.is_finite() && self.alpha != 0.0;
-        Error::unless(scales, "alpha", self.alpha, "a number other than 0")?;
-        Error::unless((0.0..1.0).contains(&self.dropout), "dropout", self.dropout, "from 0 to below 1")
+        Error::unless((0.0..1.0).contains(&self.dropout), "dropout", self.dropout, "from 0 to below 1")?;
+        // The device has it so.
+        let scale = self.scale() as f32;
+        Error::unless(
+            scale > 0.0 && scale.is_finite(),
+            "alpha",
+            self.alpha,
+            "above 0, and finite in f32 by the rank",
+        )
     }
 
     /// Numbers of all adapters of a model.
@@ -62,7 +68,12 @@ impl Training {
         Error::unless(BETA.contains(&beta1), "beta1", beta1, "from 0 to below 1")?;
         Error::unless(BETA.contains(&beta2), "beta2", beta2, "from 0 to below 1")?;
         Error::unless(eps >= 0.0, "the optimizer's eps", eps, "0 or more")?;
-        Error::unless(decay >= 0.0, "weight decay", decay, "0 or more")?;
-        Error::unless(self.max_norm > 0.0, "max_norm", self.max_norm, "above 0")
+        Error::unless(
+            decay >= 0.0 && (decay as f32).is_finite(),
+            "weight decay",
+            decay,
+            "0 or more, and finite in f32",
+        )?;
+        Error::unless(self.max_norm as f32 > 0.0, "max_norm", self.max_norm, "above 0 in f32")
     }
 }

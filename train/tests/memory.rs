@@ -6,7 +6,7 @@ use warpwright_driver::{Context, Driver};
 use warpwright_engine::Model;
 use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
-use warpwright_train::base::{self, Base, BaseFormat};
+use warpwright_train::base::{self, Absmax, Base, BaseFormat, Quantization};
 use warpwright_train::reference::Adapters;
 use warpwright_train::step::{Launch, Needs, Precision, Recomputation, Settings, Tiles, Trainer};
 use warpwright_train::{Lora, Projection, Training};
@@ -18,12 +18,14 @@ fn what_is_counted_is_what_is_taken() {
     let model = Model::open(&file).unwrap();
     let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
     let context = Context::new(&driver.device(0).unwrap()).unwrap();
-    let forms = [BaseFormat::Keep, BaseFormat::Nf4];
-    let precisions = [Precision::F32, Precision::Bf16];
-    let all = forms.into_iter().flat_map(|of| precisions.map(|precision| (of, precision)));
-    let all = all.zip([Recomputation::None, Recomputation::Layers].into_iter().cycle());
-    for ((format, precision), recomputation) in all {
-        let base = Base::of(&model, format).unwrap();
+    let nested = Quantization { format: BaseFormat::Nf4, absmax: Absmax::Nested };
+    for (how, precision, recomputation) in [
+        (BaseFormat::Keep.into(), Precision::F32, Recomputation::None),
+        (BaseFormat::Keep.into(), Precision::Bf16, Recomputation::Layers),
+        (BaseFormat::Nf4.into(), Precision::F32, Recomputation::Cheap),
+        (nested, Precision::Bf16, Recomputation::Cheap),
+    ] {
+        let base = Base::of(&model, how).unwrap();
         let schedule = Schedule { decay: Decay::Constant, lr: 1e-3, lr_min: 0.0, warmup: 0, total: 1 };
         let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 };
         let settings = Settings {
@@ -39,7 +41,7 @@ fn what_is_counted_is_what_is_taken() {
             tiles: Tiles::Fitting,
         };
         let adapters = Adapters::random(&settings.config, &settings.lora, 0);
-        let needs = Needs::of(&settings, false, base::bytes(&model.outline, format, precision)).unwrap();
+        let needs = Needs::of(&settings, false, base::bytes(&model.outline, how, precision)).unwrap();
         let (before, _) = context.memory().unwrap();
         let trainer = Trainer::new(&context, settings, &base.weights, &adapters).unwrap();
         let (after, _) = context.memory().unwrap();

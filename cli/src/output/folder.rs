@@ -66,6 +66,9 @@ pub(crate) fn is_used(option: &str, path: &Path) -> Result<bool, Failure> {
     match fs::read_dir(path) {
         Ok(mut entries) => Ok(entries.next().is_some()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(Failure::Input(format!("{option} {} cannot be used: {error}", path.display()))),
+        Err(error) => Err(Failure::Input(format!(
+            "{option} {} cannot be used: {error}; name a new or an empty folder",
+            path.display()
+        ))),
     }
 }

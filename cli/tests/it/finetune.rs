@@ -103,7 +103,7 @@ fn trains_and_goes_on_from_a_checkpoint() {
     assert!(bytes(&bench.path("whole")) == bytes(&bench.path("nothing")));
 
     let refused = bench.refused(&[&three[..], &["--resume", &checkpoint, "--lr", "1e-3"]].concat());
-    assert!(refused.contains("the training had lr = 0.0002, and now it is 0.001"), "{refused}");
+    assert!(refused.contains("the training had lr = 0.0002, and now it is 0.001: it would not go on to the same bits; give what it had, or begin anew without --resume\n"), "{refused}");
     let state = bench.path("whole/checkpoint-2/trainer_state.json");
     let text = fs::read_to_string(&state).expect("the state is there");
     fs::write(&state, text.replace("\"step\": 2", "\"step\": 9")).expect("the state can be changed");
@@ -217,10 +217,28 @@ fn shows_a_plan_without_training() {
     assert!(!bench.path("plan").exists());
 }
 
+/// Of 16 GiB. Who names what is computed again gets that, and is told what would fit.
+#[test]
+fn what_is_computed_again_is_the_first_that_fits() {
+    let bench = Bench::new(SAMPLES);
+    let plan = |rows, more: &[&str]| {
+        bench.run("plan", &[&["--seq", "2048", "--batch", rows, "--insist"], more].concat())
+    };
+    for (rows, again) in [("40", "nothing"), ("56", "norms and SwiGLU"), ("72", "layers")] {
+        let end = plan(rows, &["--dry-run"]);
+        let row = format!("| computed again               | {again} ");
+        assert!(end.code == Some(0) && end.out.contains(&row), "{rows}: {end:?}");
+    }
+    let end = plan("72", &["--recompute", "cheap"]);
+    assert_eq!(end.code, Some(2), "{end:?}");
+    assert!(end.err.contains("16384.0 MiB are free; use --recompute layer, or a smaller --batch"), "{end:?}");
+    assert!(!bench.path("plan").exists());
+}
+
 #[test]
 fn refuses_early_by_name() {
     let bench = Bench::new(SAMPLES);
-    let cases: [(&[&str], &str); 17] = [
+    let cases: [(&[&str], &str); 21] = [
         (&["--absmax", "nested"], "--absmax nested would change nothing: the projections stay in Q4_K, Q6_K"),
         (&["--targets", "lm_head"], "no projection of that name"),
         (&["--rank", "0"], "rank is 0, must be at least 1"),
@@ -231,13 +249,17 @@ fn refuses_early_by_name() {
             &["--grad-accum", "4294967296"],
             "the number of micro-batches is 4294967296, must be from 1 to 2^24",
         ),
-        (&["--warmup", "nan"], "--warmup NaN is no number of steps"),
+        (&["--warmup", "nan"], "--warmup NaN is no number of steps; give 0 or more, and below 1 their share"),
         (&["--clip", "0"], "--clip 0 is no norm"),
         (&["--save-every", "0"], "0 is not in 1.."),
         (&["--steps", "0"], "the number of steps is 0, must be at least 1"),
-        (&["--lr", "-1"], "--lr -1 is no learning rate"),
+        (&["--lr", "-1"], "--lr -1 is no learning rate that"),
         (&["--weight-decay", "-1"], "weight decay is -1, must be 0 or more"),
-        (&["--alpha", "0"], "alpha is 0, must be a number other than 0"),
+        (&["--alpha", "0"], "alpha is 0, must be above 0"),
+        (&["--alpha", "-8"], "alpha is -8, must be above 0"),
+        (&["--alpha", "1e-60"], "must be above 0, and finite in f32 by the rank"),
+        (&["--lr", "1e39"], "is no learning rate that is finite in f32"),
+        (&["--weight-decay", "inf"], "weight decay is inf, must be 0 or more, and finite in f32"),
         (&["--seq", "1"], "--seq 1 is too short: a token is learned from those before it"),
         (
             &["--resume", "/nowhere/checkpoint-1"],
@@ -294,9 +316,9 @@ fn refuses_samples_by_their_line() {
         ("{\"text\": \"fine\"}\n{\"text\": 3}\n", "line 2: it has a \"text\" that is no string"),
         (
             "\u{feff}{\"text\": \"fine\"}\n\n{\"text\": \n",
-            "line 3: it is no JSON: EOF while parsing a value at column 9\n",
+            "line 3: it is no JSON: EOF while parsing a value at column 9; a sample begins and ends on one line\n",
         ),
-        ("[1]\n", "line 1: it is no JSON object"),
+        ("[1]\n", "line 1: it is no JSON object; write a sample as {\"text\": \"..\"}\n"),
         (
             "{\"text\": \"fine\"}\r\n\r\n{\"text\": \"x\", \"text\": \"y\"}\r\n",
             "line 3: it has the key \"text\" twice in one object",

@@ -193,7 +193,7 @@ const REFUSALS: [Refusal; 12] = [
     (MODEL, "out.gguf", &[], 2, "assets/rustdoc-7m-Q4_K_M.gguf: tensor \"blk.0.attn_q.weight\" is Q4_K: rounded to Q4_K again, it could lose what the adapter adds; decode with `run --adapter`, or merge onto the model in F32, F16 or BF16"),
     ("/model", "used", &[], 2, "--out /used is in use; name an empty or a new folder"),
     ("/model", "model", &[], 2, "--out /model is in use; name an empty or a new folder"),
-    ("/model", "file", &[], 2, "--out /file cannot be used: Not a directory (os error 20)"),
+    ("/model", "file", &[], 2, "--out /file cannot be used: Not a directory (os error 20); name a new or an empty folder"),
     ("/model", "no/out", &[], 1, "cannot write /no/out: No such file or directory (os error 2)"),
     (GGUF, "no/out.gguf", &[], 1, "cannot write /no/out.gguf: No such file or directory (os error 2)"),
     (GGUF, "full.gguf", &[], 1, "cannot write /full.gguf: No space left on device (os error 28)"),

@@ -113,7 +113,11 @@ fn shell(arguments: &str) -> (Option<i32>, String) {
 fn streams_that_cannot_be_written_are_no_panic() {
     let run = format!("run {MODEL} --device emu --prompt-ids 1 -n 2");
     let full = "error: cannot write to standard output: No space left on device (os error 28)\n";
-    let cases: [(String, i32, &str); 14] = [
+    let samples = MODEL.replace("rustdoc-7m-Q4_K_M.gguf", "samples.jsonl");
+    let plan = format!("finetune {MODEL} --data {samples} --out nowhere --device emu --seq 16 --dry-run");
+    let cases: [(String, i32, &str); 16] = [
+        (format!("{plan} >/dev/full"), 1, full),
+        (format!("{plan} >&-"), 0, ""),
         (format!("{run} 2>/dev/full"), 0, ""),
         (format!("{run} 2>&-"), 0, ""),
         (format!("{run} --quiet >/dev/full"), 1, full),

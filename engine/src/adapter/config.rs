@@ -163,7 +163,8 @@ fn alpha(value: &Value) -> Result<f64, Fault> {
         found: value.to_string(),
         wanted: "a positive number".into(),
     };
-    value.as_f64().filter(|alpha| *alpha > 0.0).ok_or_else(wrong)
+    // The device has it in f32.
+    value.as_f64().filter(|alpha| *alpha as f32 > 0.0).ok_or_else(wrong)
 }
 
 /// The names in a list. A text is a regular expression or a word such as `all-linear`.

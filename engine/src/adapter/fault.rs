@@ -16,7 +16,7 @@ pub enum Fault {
          safe_serialization=True"
     )]
     Pickle,
-    #[error("{0}")]
+    #[error("it is no JSON: {0}")]
     Json(String),
     #[error("it is no JSON object")]
     NoObject,

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use warpwright_kernels::train::nested::Absmax;
 use warpwright_kernels::train::nf4::Nf4;
 
 use crate::Error;
@@ -172,7 +173,7 @@ impl Files {
     /// # Errors
     ///
     /// A file that cannot be read or has become shorter.
-    pub fn nf4(&self, range: &Range<usize>) -> Result<Option<Nf4>, Error> {
+    pub fn nf4(&self, range: &Range<usize>) -> Result<Option<Nf4<Absmax>>, Error> {
         match self {
             Files::Gguf(_) => Ok(None),
             Files::Folder(folder) => folder.nf4(range.start),

@@ -46,6 +46,8 @@ pub struct Weight {
     pub fused: Option<Vec<u64>>,
     /// Whether the files have it in NF4; it is read unpacked, in its format.
     pub nf4: bool,
+    /// Whether they have its `absmax` in 8 bits, with the map of bitsandbytes.
+    pub nested: bool,
 }
 
 impl Weight {
@@ -233,7 +235,15 @@ fn find(gguf: &Gguf, name: &str, expected: Vec<u64>, formats: &[Format]) -> Resu
         let supported = formats.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ");
         return Err(Problem::Format { name, found: tensor.kind.name, supported });
     };
-    Ok(Weight { name, dims: expected, format, range: tensor.range.clone(), fused: None, nf4: false })
+    Ok(Weight {
+        name,
+        dims: expected,
+        format,
+        range: tensor.range.clone(),
+        fused: None,
+        nf4: false,
+        nested: false,
+    })
 }
 
 /// Writers differ in whether a shape ends in ones.

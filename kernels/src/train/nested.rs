@@ -5,10 +5,15 @@
 //! of 256 has a scale, the largest magnitude of what is left; the map is the signed 8-bit dynamic type of 8-bit
 //! optimizers ([Dettmers et al., 2021](https://arxiv.org/abs/2110.02861)).
 
-use super::nf4::inverse;
+use super::nf4::{self, WORD, inverse};
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use ptx_gen::*;
 
 /// `absmax` values that share a scale.
 pub const BLOCK: usize = 256;
+/// Values of [`dynamic_map`].
+const MAP: usize = 256;
 
 /// Quantized `absmax`.
 #[derive(Clone, PartialEq, Debug)]
@@ -19,6 +24,15 @@ pub struct Nested {
     pub scales: Vec<f32>,
     /// The mean of all.
     pub offset: f32,
+}
+
+/// What the `absmax` of a weight in a file may be.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Absmax {
+    /// `[absmax]`
+    F32(Vec<f32>),
+    /// Quantized, with [`dynamic_map`].
+    Nested(Nested),
 }
 
 /// The 256 values of the signed 8-bit dynamic type, ascending.
@@ -56,8 +70,107 @@ pub fn quantize(absmax: &[f32]) -> Nested {
 
 /// The `absmax` values that `nested` stands for.
 pub fn dequantize(nested: &Nested) -> Vec<f32> {
-    let map = dynamic_map();
-    let scaled =
-        nested.codes.iter().enumerate().map(|(i, &code)| map[usize::from(code)] * nested.scales[i / BLOCK]);
-    scaled.map(|a| a + nested.offset).collect()
+    unnested([&nested.scales, &dynamic_map()], &nested.codes, nested.offset)
+}
+
+args! {
+    /// Arguments of [`NestedDequantize`].
+    pub struct NestedDequantizeArgs {
+        /// `[n / 2]`: two codes a byte, from an address that is a multiple of 4.
+        packed: In<u8>,
+        /// `[ceil(n / 64)]`: codes of `absmax`
+        codes: In<u8>,
+        /// `[ceil(n / 64 / 256)]`
+        scales: In<f32>,
+        /// `[256]`: the values of codes
+        map: In<f32>,
+        /// `[n]`
+        w: Out<f32>,
+        /// Weights, a multiple of 8.
+        n: u32,
+        /// What is added to each `absmax`.
+        offset: f32,
+    }
+}
+
+/// Unpacks weights whose `absmax` is nested: [`nf4::dequantize`] of [`dequantize`], to the same bits; 8 a thread.
+pub struct NestedDequantize {
+    /// Threads of a block.
+    pub threads: u32,
+}
+
+impl KernelDef for NestedDequantize {
+    type Args<S: Side> = NestedDequantizeArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_nested_dequantize_{}", self.threads)
+    }
+
+    fn block(&self) -> u32 {
+        self.threads
+    }
+
+    fn grid(&self, a: &NestedDequantizeArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, WORD)?;
+        check_lengths(self, a.n, [a.packed, a.codes, a.scales, a.map])?;
+        self.length("w", a.w, "n", &[a.n])?;
+        Ok(Grid::line(a.n.div_ceil(WORD * self.threads)))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: NestedDequantizeArgs<Dev<'k>>) {
+        nf4::unpack(k, self.threads, a.n, (a.packed, a.w), |block| {
+            let (value, scale) =
+                (a.map.at(a.codes.at(block).ld()).ld(), a.scales.at(block / BLOCK as u32).ld());
+            value * scale + a.offset
+        });
+    }
+
+    fn reference(&self, a: NestedDequantizeArgs<Cpu<'_>>) {
+        a.w.copy_from_slice(&nf4::dequantize(a.packed, &unnested([a.scales, a.map], a.codes, a.offset)));
+    }
+}
+
+/// The lengths of what holds `n` weights: `packed`, `codes`, `scales` and `map`.
+pub(super) fn check_lengths(
+    kernel: &impl KernelDef,
+    n: u32,
+    [packed, codes, scales, map]: [usize; 4],
+) -> Result<(), ShapeError> {
+    let blocks = n.div_ceil(nf4::BLOCK as u32);
+    kernel.length("packed", packed, "n / 2", &[n / 2])?;
+    kernel.length("codes", codes, "ceil(n / 64)", &[blocks])?;
+    kernel.length("scales", scales, "ceil(n / 64 / 256)", &[blocks.div_ceil(BLOCK as u32)])?;
+    kernel.exactly("map", map, MAP)
+}
+
+/// `absmax`, given scales and the map.
+pub(super) fn unnested([scales, map]: [&[f32]; 2], codes: &[u8], offset: f32) -> Vec<f32> {
+    let scaled = codes.iter().enumerate().map(|(i, &code)| map[usize::from(code)] * scales[i / BLOCK]);
+    scaled.map(|a| a + offset).collect()
+}
+
+/// The case of so many weights, before what is written: part of a scale's block, all of it, and several.
+pub(super) fn case(seed: u64, n: u32, w: CpuArg) -> Case {
+    let mut random = Random(seed);
+    let packed = (0..n / 2).map(|_| random.bits() as u8).collect();
+    let absmax: Vec<f32> =
+        random.units(n.div_ceil(nf4::BLOCK as u32) as usize).iter().map(|a| a.abs()).collect();
+    let Nested { codes, scales, offset } = quantize(&absmax);
+    let args = vec![
+        CpuArg::U8(packed),
+        CpuArg::U8(codes),
+        CpuArg::F32(scales),
+        CpuArg::F32(dynamic_map().into()),
+        w,
+        CpuArg::scalar(n),
+        CpuArg::scalar(offset),
+    ];
+    Case { label: format!("n={n}"), args, bound: 0.0 }
+}
+
+impl Variant for NestedDequantize {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let of = |n: u32| case(seed, n, CpuArg::F32(vec![0.0; n as usize]));
+        [8, 72, WORD * self.threads + 200, 64 * 256 + 72].map(of).into()
+    }
 }

@@ -39,13 +39,13 @@ pub fn thresholds() -> [f32; 15] {
     from_fn(|i| (VALUES[i] + VALUES[i + 1]) / 2.0)
 }
 
-/// A weight in NF4.
+/// A weight in NF4. Its `absmax` may be [nested](super::nested).
 #[derive(Clone, PartialEq, Debug)]
-pub struct Nf4 {
+pub struct Nf4<A = Vec<f32>> {
     /// `[ceil(weights / 2)]`: two codes a byte, the first in the high nibble.
     pub packed: Vec<u8>,
     /// `[ceil(weights / 64)]`
-    pub absmax: Vec<f32>,
+    pub absmax: A,
 }
 
 /// Quantizes weights. Those that are not finite have no place in NF4 and give codes without a meaning.
@@ -94,7 +94,7 @@ pub struct Nf4Dequantize {
 }
 
 /// Weights of a thread: the codes of a word. They share an `absmax`.
-const WORD: u32 = 8;
+pub(super) const WORD: u32 = 8;
 
 impl KernelDef for Nf4Dequantize {
     type Args<S: Side> = Nf4DequantizeArgs<S>;
@@ -116,29 +116,40 @@ impl KernelDef for Nf4Dequantize {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: Nf4DequantizeArgs<Dev<'k>>) {
-        k.note("the values, in shared memory");
-        let values = k.shared::<f32>("values", VALUES.len() as u32);
-        k.when(k.tid().eq(0), || {
-            (0..4).for_each(|i| values.at(4 * i).st4(from_fn(|j| k.val(VALUES[4 * i as usize + j]))));
-        });
-        k.barrier();
-
-        k.note("w = value * absmax; the first of two codes is in the high nibble");
-        let i = (k.ctaid() * self.threads + k.tid()) * WORD;
-        k.when(i.lt(a.n), || {
-            let word = a.packed.cast::<u32>().at(i / WORD).ld();
-            let absmax = a.absmax.at(i / BLOCK as u32).ld();
-            let code = |j: u32| word.bfe(8 * (j / 2) + 4 * (1 - j % 2), 4);
-            let w = |j: u32| values.at(code(j)).ld() * absmax;
-            for half in [0, 4] {
-                a.w.at(i + half).st4(from_fn(|j| w(half + j as u32)));
-            }
-        });
+        unpack(k, self.threads, a.n, (a.packed, a.w), |block| a.absmax.at(block).ld());
     }
 
     fn reference(&self, a: Nf4DequantizeArgs<Cpu<'_>>) {
         a.w.copy_from_slice(&dequantize(a.packed, a.absmax));
     }
+}
+
+/// Unpacks `n` weights, given the `absmax` of a block.
+pub(super) fn unpack<'k>(
+    k: Builder<'k>,
+    threads: u32,
+    n: U32<'k>,
+    (packed, w): (Ptr<'k, u8, Read>, Ptr<'k, f32, Write>),
+    absmax: impl Fn(U32<'k>) -> F32<'k>,
+) {
+    k.note("the values, in shared memory");
+    let values = k.shared::<f32>("values", VALUES.len() as u32);
+    k.when(k.tid().eq(0), || {
+        (0..4).for_each(|i| values.at(4 * i).st4(from_fn(|j| k.val(VALUES[4 * i as usize + j]))));
+    });
+    k.barrier();
+
+    k.note("w = value * absmax; the first of two codes is in the high nibble");
+    let i = (k.ctaid() * threads + k.tid()) * WORD;
+    k.when(i.lt(n), || {
+        let word = packed.cast::<u32>().at(i / WORD).ld();
+        let absmax = absmax(i / BLOCK as u32);
+        let code = |j: u32| word.bfe(8 * (j / 2) + 4 * (1 - j % 2), 4);
+        let of = |j: u32| values.at(code(j)).ld() * absmax;
+        for half in [0, 4] {
+            w.at(i + half).st4(from_fn(|j| of(half + j as u32)));
+        }
+    });
 }
 
 impl Variant for Nf4Dequantize {

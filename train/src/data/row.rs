@@ -6,6 +6,7 @@
 //! have the whole as `"text"`, too, and those of UltraChat the first message as `"prompt"`, which are left alone; so are
 //! keys of no form.
 
+use serde_json::error::Category;
 use serde_json::{Map, Value};
 use warpwright_engine::chat::Conversation;
 
@@ -27,7 +28,9 @@ impl Row {
     /// The problem, if it is no row, completes "it".
     pub(super) fn parse(line: &[u8]) -> Result<Row, String> {
         let value: Value = serde_json::from_slice(line).map_err(|error| no_json(line, &error))?;
-        let Value::Object(object) = value else { return Err("is no JSON object".into()) };
+        let Value::Object(object) = value else {
+            return Err("is no JSON object; write a sample as {\"text\": \"..\"}".into());
+        };
         distinct::check(line)?;
         let has = |key: &str| object.contains_key(key);
         let string = |key: &str| string(&object, key);
@@ -78,11 +81,16 @@ impl Row {
 /// Why a line is no JSON. Of its one line, the column says where.
 fn no_json(line: &[u8], error: &serde_json::Error) -> String {
     if std::str::from_utf8(line).is_err() {
-        return "is not in UTF-8".into();
+        return "is not in UTF-8; save the file in UTF-8".into();
     }
     let problem = error.to_string();
     let problem = problem.split(" at line ").next().unwrap_or_default();
-    format!("is no JSON: {problem} at column {}", error.column())
+    let instead = match error.classify() {
+        Category::Eof => "; a sample begins and ends on one line",
+        _ if problem == "trailing characters" => "; a line has one sample, and nothing behind it",
+        _ => "",
+    };
+    format!("is no JSON: {problem} at column {}{instead}", error.column())
 }
 
 const NO_TEMPLATE: &str = "is a conversation, and the model has no chat template (tokenizer.chat_template of a GGUF file; \

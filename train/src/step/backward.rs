@@ -5,7 +5,7 @@ use warpwright_kernels::train::attention::{KeyGradientsArgs, QueryGradientsArgs,
 use warpwright_kernels::train::rms_norm::RmsNormBackwardArgs;
 use warpwright_kernels::train::swiglu::SwiGluBackwardArgs;
 
-use super::buffers::{Layer, Rotated};
+use super::buffers::{Inputs, Layer, Rotated};
 use super::pass::Step;
 use super::sizes::Sizes;
 use crate::Projection;
@@ -18,6 +18,9 @@ impl Step {
             if kept.is_overwritten(l) {
                 self.recompute(queue, l)?;
             }
+            if kept.inputs_are_overwritten(l) {
+                self.recompute_inputs(queue, l)?;
+            }
             let layer = kept.layer(l);
             self.feed_forward_backward(queue, l, layer)?;
             self.attention_backward(queue, l, layer)?;
@@ -27,10 +30,10 @@ impl Step {
 
     fn feed_forward_backward(&self, queue: &mut impl Queue, l: usize, layer: &Layer) -> Result<(), Error> {
         let work = &self.buffers.work;
-        let Layer { g, up, x2, h1, inv2, .. } = layer;
+        let (Layer { g, up, h1, inv2, .. }, Inputs { x2, a, .. }) = (layer, self.buffers.kept.inputs(l));
         let (da, dg, dup, dx, dh) = (&work.da, &work.dg, &work.dup, &work.dx, &work.dh);
         queue.fill(da, 0.0)?;
-        self.project_backward(queue, (l, Projection::Down), dh, &layer.a, da)?;
+        self.project_backward(queue, (l, Projection::Down), dh, a, da)?;
         let args = SwiGluBackwardArgs::<Host> { da, g, up, dg, dup, n: da.len() as u32 };
         queue.launch(&self.kernels.swiglu_backward, args)?;
         queue.fill(dx, 0.0)?;
@@ -48,8 +51,9 @@ impl Step {
         let dq = self.rotated_back(queue, &work.dq, &layer.q, weights.q_norm.as_ref(), heads)?;
         let dk = self.rotated_back(queue, &work.dk, &layer.k, weights.k_norm.as_ref(), kv_heads)?;
         queue.fill(&work.dx, 0.0)?;
+        let x1 = &self.buffers.kept.inputs(l).x1;
         for (p, dy) in [(Projection::Q, dq), (Projection::K, dk), (Projection::V, &work.dv)] {
-            self.project_backward(queue, (l, p), dy, &layer.x1, &work.dx)?;
+            self.project_backward(queue, (l, p), dy, x1, &work.dx)?;
         }
         self.norm_backward(
             queue,

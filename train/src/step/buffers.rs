@@ -19,6 +19,29 @@ pub(super) struct Kept<H, L> {
     pub(super) streams: Vec<H>,
     /// One for each layer, or one for all of them.
     layers: Vec<L>,
+    /// Likewise.
+    inputs: Vec<Inputs<H>>,
+}
+
+/// Inputs of a layer's projections that few operations make of what is kept besides.
+pub(super) struct Inputs<H> {
+    /// `hidden`: of queries, keys and values.
+    pub(super) x1: H,
+    /// `hidden`: of the feed-forward block.
+    pub(super) x2: H,
+    /// `feed_forward`: of its last projection.
+    pub(super) a: H,
+}
+
+impl<H> Inputs<H> {
+    /// Made by a function that is given the name and the length of a row.
+    pub(super) fn new(
+        sizes: &Sizes,
+        rows: impl Fn(&str, u32) -> Result<H, Error>,
+    ) -> Result<Inputs<H>, Error> {
+        let Sizes { hidden, feed_forward, .. } = *sizes;
+        Ok(Inputs { x1: rows("x1", hidden)?, x2: rows("x2", hidden)?, a: rows("a", feed_forward)? })
+    }
 }
 
 impl<H, L> Kept<H, L> {
@@ -27,15 +50,18 @@ impl<H, L> Kept<H, L> {
         shape: &Layers<'_>,
         stream: impl Fn(usize) -> Result<H, Error>,
         layer: impl Fn(usize) -> Result<L, Error>,
+        inputs: impl Fn(usize) -> Result<Inputs<H>, Error>,
     ) -> Result<Kept<H, L>, Error> {
         let count = shape.config.layers;
-        let own = match shape.recomputation {
-            Recomputation::None => count,
-            Recomputation::Layers => count.min(1),
+        let [layers, all] = match shape.recomputation {
+            Recomputation::None => [count, count],
+            Recomputation::Cheap => [count, count.min(1)],
+            Recomputation::Layers => [count.min(1); 2],
         };
         Ok(Kept {
             streams: (0..=count).map(stream).collect::<Result<_, _>>()?,
-            layers: (0..own).map(layer).collect::<Result<_, _>>()?,
+            layers: (0..layers).map(layer).collect::<Result<_, _>>()?,
+            inputs: (0..all).map(inputs).collect::<Result<_, _>>()?,
         })
     }
 
@@ -48,9 +74,18 @@ impl<H, L> Kept<H, L> {
         &self.layers[l.min(self.layers.len() - 1)]
     }
 
+    pub(super) fn inputs(&self, l: usize) -> &Inputs<H> {
+        &self.inputs[l.min(self.inputs.len() - 1)]
+    }
+
     /// Whether what the forward left of a layer is gone when the backward comes to it.
     pub(super) fn is_overwritten(&self, l: usize) -> bool {
         self.layers.len() < self.layers() && l + 1 < self.layers()
+    }
+
+    /// Whether of what the forward left of a layer only the inputs of projections are gone then.
+    pub(super) fn inputs_are_overwritten(&self, l: usize) -> bool {
+        self.inputs.len() < self.layers.len() && l + 1 < self.layers()
     }
 
     /// The residual stream after the last layer.
@@ -63,7 +98,6 @@ impl<H, L> Kept<H, L> {
 /// [`LayerActivations`](crate::reference::LayerActivations).
 pub(super) struct Layer<T = Buffer<f32>> {
     pub(super) inv1: T,
-    pub(super) x1: T,
     pub(super) q: Rotated<T>,
     pub(super) k: Rotated<T>,
     pub(super) v: T,
@@ -71,10 +105,8 @@ pub(super) struct Layer<T = Buffer<f32>> {
     pub(super) lse: T,
     pub(super) h1: T,
     pub(super) inv2: T,
-    pub(super) x2: T,
     pub(super) g: T,
     pub(super) up: T,
-    pub(super) a: T,
     /// `rank` of each projection with an adapter.
     pub(super) u: [Option<T>; 7],
 }
@@ -139,8 +171,9 @@ impl<T> Buffers<T> {
     ) -> Result<Buffers<T>, Error> {
         let all = Allocator { sizes, new };
         let stream = |l| all.rows(&format!("h before layer {l}"), sizes.hidden);
+        let inputs = |l| Inputs::new(sizes, |name, len| all.rows(&format!("{name} of layer {l}"), len));
         Ok(Buffers {
-            kept: Kept::new(shape, stream, |l| all.layer(l, shape))?,
+            kept: Kept::new(shape, stream, |l| all.layer(l, shape), inputs)?,
             head: all.head(chunk)?,
             work: all.workspace()?,
         })
@@ -186,7 +219,6 @@ impl<T> Allocator<'_, T> {
         }
         Ok(Layer {
             inv1: rows("inv1", 1)?,
-            x1: rows("x1", hidden)?,
             q: rotated("q", queries, heads)?,
             k: rotated("k", keys, kv_heads)?,
             v: rows("v", keys)?,
@@ -194,10 +226,8 @@ impl<T> Allocator<'_, T> {
             lse: rows("lse", heads)?,
             h1: rows("h1", hidden)?,
             inv2: rows("inv2", 1)?,
-            x2: rows("x2", hidden)?,
             g: rows("g", feed_forward)?,
             up: rows("up", feed_forward)?,
-            a: rows("a", feed_forward)?,
             u,
         })
     }

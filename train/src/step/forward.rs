@@ -6,7 +6,7 @@ use warpwright_kernels::train::attention::DocumentAttentionArgs;
 use warpwright_kernels::train::cross_entropy::{LogitGradientsArgs, TokenLossesArgs};
 use warpwright_kernels::train::embed::EmbedTokensArgs;
 
-use super::buffers::{Layer, Rotated};
+use super::buffers::{Inputs, Layer, Rotated};
 use super::common::{Place, Purpose};
 use super::pass::Step;
 use super::sizes::Sizes;
@@ -27,8 +27,26 @@ impl Step {
     pub(super) fn recompute(&self, queue: &mut impl Queue, l: usize) -> Result<(), Error> {
         self.attention(queue, Purpose::Training, l)?;
         self.gated(queue, Purpose::Training, l)?;
-        let a = &self.buffers.kept.layer(l).a;
+        let a = &self.buffers.kept.inputs(l).a;
         self.adapter_u(queue, Purpose::Training, (l, Projection::Down), a).map(drop)
+    }
+
+    /// Computes again the inputs of a layer's projections that gradients of adapters are made of.
+    pub(super) fn recompute_inputs(&self, queue: &mut impl Queue, l: usize) -> Result<(), Error> {
+        use Projection::{Down, Gate, K, Q, Up, V};
+        let (kept, weights) = (&self.buffers.kept, &self.weights.layers[l]);
+        let (Layer { inv1, h1, inv2, g, up, u, .. }, Inputs { x1, x2, a }) = (kept.layer(l), kept.inputs(l));
+        let any = |of: &[Projection]| of.iter().any(|p| u[*p as usize].is_some());
+        if any(&[Q, K, V]) {
+            self.norm(queue, [&kept.streams[l], &weights.attention_norm, x1, inv1])?;
+        }
+        if any(&[Gate, Up]) {
+            self.norm(queue, [h1, &weights.feed_forward_norm, x2, inv2])?;
+        }
+        if any(&[Down]) {
+            self.swiglu(queue, [g, up, a])?;
+        }
+        Ok(())
     }
 
     fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
@@ -43,11 +61,12 @@ impl Step {
         let (weights, layer, h) =
             (&self.weights.layers[l], self.buffers.kept.layer(l), &self.buffers.kept.streams[l]);
         let Sizes { heads, kv_heads, .. } = self.sizes;
-        self.norm(queue, [h, &weights.attention_norm, &layer.x1, &layer.inv1])?;
+        let x1 = &self.buffers.kept.inputs(l).x1;
+        self.norm(queue, [h, &weights.attention_norm, x1, &layer.inv1])?;
         let norms = [weights.q_norm.as_ref(), weights.k_norm.as_ref()];
         self.queries_or_keys(queue, purpose, (l, Projection::Q), norms[0], &layer.q)?;
         self.queries_or_keys(queue, purpose, (l, Projection::K), norms[1], &layer.k)?;
-        self.project_afresh(queue, purpose, (l, Projection::V), &layer.x1, &layer.v)?;
+        self.project_afresh(queue, purpose, (l, Projection::V), x1, &layer.v)?;
         let args = DocumentAttentionArgs::<Host> {
             q: &layer.q.rotated,
             k: &layer.k.rotated,
@@ -73,7 +92,7 @@ impl Step {
         to: &Rotated,
     ) -> Result<(), Error> {
         let heads = self.sizes.of(place.1)[0] / self.sizes.head_dim;
-        let x = &self.buffers.kept.layer(place.0).x1;
+        let x = &self.buffers.kept.inputs(place.0).x1;
         if let (Some([raw, inv]), Some(gains)) = (&to.normed, gains) {
             self.project_afresh(queue, purpose, place, x, raw)?;
             self.norm(queue, [raw, gains, &to.rotated, inv])?;
@@ -85,18 +104,24 @@ impl Step {
 
     fn feed_forward(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
         self.gated(queue, purpose, l)?;
-        let (Layer { h1, a, .. }, to) = (self.buffers.kept.layer(l), &self.buffers.kept.streams[l + 1]);
+        let kept = &self.buffers.kept;
+        let (h1, a, to) = (&kept.layer(l).h1, &kept.inputs(l).a, &kept.streams[l + 1]);
         queue.copy(h1, to)?;
         self.project(queue, purpose, (l, Projection::Down), a, to)
     }
 
     /// The feed-forward block up to its last projection.
     fn gated(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
-        let Layer { h1, inv2, x2, g, up, a, .. } = self.buffers.kept.layer(l);
+        let kept = &self.buffers.kept;
+        let (Layer { h1, inv2, g, up, .. }, Inputs { x2, a, .. }) = (kept.layer(l), kept.inputs(l));
         self.norm(queue, [h1, &self.weights.layers[l].feed_forward_norm, x2, inv2])?;
         self.project_afresh(queue, purpose, (l, Projection::Gate), x2, g)?;
         self.project_afresh(queue, purpose, (l, Projection::Up), x2, up)?;
-        queue.launch(&self.kernels.swiglu, SwiGluArgs::<Host> { gate: g, up, y: a, n: a.len() as u32 })
+        self.swiglu(queue, [g, up, a])
+    }
+
+    fn swiglu(&self, queue: &mut impl Queue, [gate, up, y]: [&View<f32>; 3]) -> Result<(), Error> {
+        queue.launch(&self.kernels.swiglu, SwiGluArgs::<Host> { gate, up, y, n: y.len() as u32 })
     }
 
     /// The losses, and the gradient of the residual stream after the last layer.

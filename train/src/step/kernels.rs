@@ -46,7 +46,7 @@ pub(super) struct Products {
     pub(super) wide: Kernel<Product>,
 }
 
-const THREADS: u32 = 256;
+pub(super) const THREADS: u32 = 256;
 
 impl Kernels {
     pub(super) fn load(context: &Context, head_dim: u32, pairing: Pairing) -> Result<Kernels, Error> {

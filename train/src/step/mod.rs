@@ -7,7 +7,8 @@
 //! [`Launch`]. Nothing that changes from step to step is frozen in them; it is in device
 //! memory, as [`warpwright_kernels::train::state`] says.
 //!
-//! With [`Recomputation::Layers`] all layers share the buffers of one, in which the forward leaves what the backward reads;
+//! With [`Recomputation::Cheap`] all layers share the inputs of their projections that a norm or SwiGLU gives, which the
+//! backward makes again of what is kept. With [`Recomputation::Layers`] all layers share the buffers of one, in which the forward leaves what the backward reads;
 //! the backward of each layer but the last begins by computing them again from the residual stream before the layer.
 //!
 //! There are two passes ([`Precision`]). In `f32` the kernels are simple ones: a thread sums an element of a product. This is

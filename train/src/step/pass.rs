@@ -5,6 +5,7 @@ use std::ops::Deref;
 use warpwright_driver::{Error, Host, Kernel, Queue, View};
 use warpwright_kernels::train::dropout::AddMaskedArgs;
 use warpwright_kernels::train::linear::BroadcastRowArgs;
+use warpwright_kernels::train::nested::{NestedDequantize, NestedDequantizeArgs};
 use warpwright_kernels::train::nf4::Nf4DequantizeArgs;
 use warpwright_kernels::train::products::ProductArgs;
 use warpwright_kernels::train::rms_norm::RmsNormForwardArgs;
@@ -14,7 +15,7 @@ use super::buffers::Buffers;
 use super::common::{Common, Place, Purpose};
 use super::kernels::{Kernels, Products};
 use super::sizes::Sizes;
-use super::weights::{DeviceMatrix, DeviceWeights};
+use super::weights::{DeviceMatrix, DeviceNested, DeviceWeights, Unnesting};
 use crate::Projection;
 
 /// A step in `f32`.
@@ -22,6 +23,7 @@ pub(super) struct Step {
     pub(super) common: Common,
     pub(super) kernels: Kernels,
     pub(super) weights: DeviceWeights,
+    pub(super) unnesting: Option<Unnesting<NestedDequantize>>,
     pub(super) buffers: Buffers,
 }
 
@@ -187,6 +189,15 @@ impl Step {
                 let w = self.buffers.work.w.view_range(0..n as usize * k as usize);
                 let args = Nf4DequantizeArgs::<Host> { packed, absmax, w: &w, n: n * k };
                 queue.launch(&self.kernels.dequantize, args)?;
+                Ok(w)
+            }
+            DeviceMatrix::Nested(DeviceNested { packed, codes, scales, offset }) => {
+                let w = self.buffers.work.w.view_range(0..n as usize * k as usize);
+                // Loaded with the weights.
+                let Unnesting { kernel, map } = self.unnesting.as_ref().expect("some matrix is nested");
+                let (n, offset) = (n * k, *offset);
+                let args = NestedDequantizeArgs::<Host> { packed, codes, scales, map, w: &w, n, offset };
+                queue.launch(kernel, args)?;
                 Ok(w)
             }
         }

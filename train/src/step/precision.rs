@@ -1,16 +1,17 @@
 //! The pass of a step in either precision, and what is launched of it.
 
 use warpwright_driver::{Buffer, Context, Error as DriverError, Queue, View};
+use warpwright_kernels::train::nested::NestedDequantize;
 
 use super::adapters::Arrangement;
 use super::buffers::{Buffers, Layers};
 use super::common::{Common, Purpose};
 use super::half;
-use super::kernels::Kernels;
+use super::kernels::{Kernels, THREADS};
 use super::pass::Step;
 use super::settings::{Precision, Settings};
 use super::sizes::Sizes;
-use super::weights::{Matrix, upload};
+use super::weights::{Matrix, Unnesting, upload};
 use crate::reference::Adapters;
 use crate::{Error, Weights};
 
@@ -166,6 +167,7 @@ fn simple(
     Ok(Step {
         kernels: Kernels::load(context, sizes.head_dim, settings.pairing)?,
         weights: upload(context, &settings.config, weights)?,
+        unnesting: Unnesting::new(context, NestedDequantize { threads: THREADS }, weights)?,
         buffers: Buffers::new(&sizes, layers, common.head_chunk, &zeroed)?,
         common,
     })

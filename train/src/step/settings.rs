@@ -21,6 +21,8 @@ pub enum Recomputation {
     /// Nothing.
     #[default]
     None,
+    /// The inputs of projections that a norm or SwiGLU makes of what is kept: one buffer each for all layers.
+    Cheap,
     /// All of a layer but the residual stream before it.
     Layers,
 }

@@ -1,8 +1,11 @@
 //! Frozen weights on the device.
 
-use warpwright_driver::{Buffer, Context};
+use ptx_gen::KernelDef;
+use warpwright_driver::{Buffer, Context, Kernel};
+use warpwright_kernels::train::nested::{self, Nested};
 use warpwright_kernels::train::nf4::{BLOCK, Nf4};
 
+use crate::signed::load;
 use crate::weights::{Weights, length};
 use crate::{Config, Error};
 
@@ -13,16 +16,25 @@ pub enum Matrix {
     F32(Vec<f32>),
     /// `[n, k]` in NF4. Blocks may cross rows.
     Nf4(Nf4),
+    /// The same with nested `absmax`.
+    Nested(Nf4<Nested>),
 }
 
 impl Matrix {
     fn check(&self, (tensor, shape): (String, [usize; 2])) -> Result<(), Error> {
         let weights = shape[0] * shape[1];
+        let blocks = weights.div_ceil(BLOCK);
+        let part = |what: &str, wanted, found| length((format!("{what} {tensor}"), [1, wanted]), found);
         match self {
             Matrix::F32(w) => length((tensor, shape), w.len()),
             Matrix::Nf4(w) => {
-                length((format!("the packed {tensor}"), [1, weights.div_ceil(2)]), w.packed.len())?;
-                length((format!("the absmax of {tensor}"), [1, weights.div_ceil(BLOCK)]), w.absmax.len())
+                part("the packed", weights.div_ceil(2), w.packed.len())?;
+                part("the absmax of", blocks, w.absmax.len())
+            }
+            Matrix::Nested(Nf4 { packed, absmax }) => {
+                part("the packed", weights.div_ceil(2), packed.len())?;
+                part("the codes of the absmax of", blocks, absmax.codes.len())?;
+                part("the scales of the absmax of", blocks.div_ceil(nested::BLOCK), absmax.scales.len())
             }
         }
     }
@@ -32,6 +44,51 @@ impl Matrix {
 pub(super) enum DeviceMatrix {
     F32(Buffer<f32>),
     Nf4 { packed: Buffer<u8>, absmax: Buffer<f32> },
+    Nested(DeviceNested),
+}
+
+/// A matrix in NF4 with nested `absmax`, in device memory.
+pub(super) struct DeviceNested {
+    pub(super) packed: Buffer<u8>,
+    pub(super) codes: Buffer<u8>,
+    pub(super) scales: Buffer<f32>,
+    pub(super) offset: f32,
+}
+
+impl DeviceNested {
+    pub(super) fn new(context: &Context, name: &str, of: &Nf4<Nested>) -> Result<DeviceNested, Error> {
+        let Nf4 { packed, absmax: Nested { codes, scales, offset } } = of;
+        let label = |part: &str| format!("the {part} of the absmax of {name}");
+        Ok(DeviceNested {
+            packed: Buffer::from_slice(context, packed)?.labelled(name),
+            codes: Buffer::from_slice(context, codes)?.labelled(&label("codes")),
+            scales: Buffer::from_slice(context, scales)?.labelled(&label("scales")),
+            offset: *offset,
+        })
+    }
+}
+
+/// What unpacks matrices with nested `absmax`.
+pub(super) struct Unnesting<K> {
+    pub(super) kernel: Kernel<K>,
+    /// `[256]`: the values of codes.
+    pub(super) map: Buffer<f32>,
+}
+
+impl<K: KernelDef> Unnesting<K> {
+    /// Where some matrix takes it.
+    pub(super) fn new(
+        context: &Context,
+        kernel: K,
+        weights: &Weights<Vec<f32>, Matrix>,
+    ) -> Result<Option<Unnesting<K>>, Error> {
+        let mut matrices = weights.layers.iter().flat_map(|layer| &layer.projections);
+        if !matrices.any(|matrix| matches!(matrix, Matrix::Nested(_))) {
+            return Ok(None);
+        }
+        let map = Buffer::from_slice(context, &nested::dynamic_map())?.labelled("the map of nested absmax");
+        Ok(Some(Unnesting { kernel: load(context, kernel)?, map }))
+    }
 }
 
 pub(super) type DeviceWeights = Weights<Buffer<f32>, DeviceMatrix>;
@@ -58,6 +115,7 @@ pub(super) fn upload(
                 packed: Buffer::from_slice(context, packed)?.labelled(&name),
                 absmax: Buffer::from_slice(context, absmax)?.labelled(&format!("the absmax of {name}")),
             },
+            Matrix::Nested(of) => DeviceMatrix::Nested(DeviceNested::new(context, &name, of)?),
         })
     };
     weights.try_map(config, vector, matrix)

@@ -76,7 +76,7 @@ impl Bench {
 fn unpacked(weights: &warpwright_train::Weights<Vec<f32>, Matrix>) -> Weights {
     let matrix = |matrix: &Matrix| match matrix {
         Matrix::F32(numbers) => wide(numbers),
-        Matrix::Nf4(_) => panic!("a quantized file keeps its values"),
+        Matrix::Nf4(_) | Matrix::Nested(_) => panic!("a quantized file keeps its values"),
     };
     let optional = |v: &Option<Vec<f32>>| v.as_deref().map(wide);
     let layer = |layer: &LayerWeights<Vec<f32>, Matrix>| LayerWeights {

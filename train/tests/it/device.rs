@@ -95,6 +95,7 @@ fn recomputing_gives_the_same_bits() {
     for (name, precision, launch) in [
         ("llama-r4-dropout", Precision::F32, Launch::Graph),
         ("qwen3-r4", Precision::F32, Launch::Eager),
+        ("llama-r4-qv", Precision::F32, Launch::Eager),
         ("llama-r4-dropout", Precision::Bf16, Launch::Graph),
         ("qwen3-r4", Precision::Bf16, Launch::Eager),
     ] {
@@ -107,7 +108,9 @@ fn recomputing_gives_the_same_bits() {
             (record, trainer.snapshot().unwrap())
         };
         let kept = leaves(Recomputation::None);
-        assert!(kept == leaves(Recomputation::Layers), "{name}, {precision:?}");
+        for again in [Recomputation::Cheap, Recomputation::Layers] {
+            assert!(kept == leaves(again), "{name}, {precision:?}, {again:?}");
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use warpwright_driver::Context;
-use warpwright_kernels::train::nested;
+use warpwright_kernels::train::nested::Nested;
 use warpwright_kernels::train::nf4::Nf4;
 use warpwright_train::Error;
 use warpwright_train::reference::{Adapters, Storage, Weights};
@@ -115,7 +115,7 @@ impl Bench {
         }
         let site = fault.site(&setup);
         let weights = if site.is_none() { in_the_weights(fault, &setup) } else { gates::weights(&setup) };
-        let place = site.as_ref().map_or("weights, as the host unpacks them", |site| site.place);
+        let place = site.as_ref().map_or("weights: an offset of 0", |site| site.place);
         let none = Changes::default();
         let found = self.device(&setup, case, site.as_ref().map_or(&none, |site| &site.changes), &weights)?;
         let (wanted, without) = &self.right[&case];
@@ -154,11 +154,11 @@ fn reference(setup: &Setup, case: Case, fault: Option<Fault>) -> Adapters {
     }
 }
 
-/// The weights with the one fault that is in the host's part: `absmax` is whole when it reaches the device.
+/// The weights with the one fault that is in them.
 fn in_the_weights(fault: Fault, setup: &Setup) -> Weights<Vec<f32>, Matrix> {
     assert!(fault == Fault::NestedWithoutOffset, "{fault:?} is planted nowhere");
     gates::weights_with(setup, &|nf4| {
-        let nested = nested::Nested { offset: 0.0, ..nested::quantize(&nf4.absmax) };
-        Nf4 { absmax: nested::dequantize(&nested), ..nf4 }
+        let Nf4 { packed, absmax } = gates::nested(nf4);
+        Matrix::Nested(Nf4 { packed, absmax: Nested { offset: 0.0, ..absmax } })
     })
 }

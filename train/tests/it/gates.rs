@@ -4,7 +4,7 @@
 use std::fmt;
 
 use warpwright_driver::Context;
-use warpwright_kernels::train::nested;
+use warpwright_kernels::train::nested::{self, Nested};
 use warpwright_kernels::train::nf4::Nf4;
 use warpwright_kernels::{Pairing, ProductTile};
 use warpwright_train::reference::{
@@ -223,11 +223,11 @@ fn of_records(records: &[[Record; 2]]) -> Vec<Figure> {
 
 /// A setup's weights as a device takes them: matrices of layers in NF4.
 pub(crate) fn weights(setup: &Setup) -> Weights<Vec<f32>, Matrix> {
-    weights_with(setup, &|nf4| if setup.nested { unnested(nf4) } else { nf4 })
+    weights_with(setup, &|nf4| if setup.nested { Matrix::Nested(nested(nf4)) } else { Matrix::Nf4(nf4) })
 }
 
-/// With the `absmax` of each matrix as this has it.
-pub(crate) fn weights_with(setup: &Setup, packed: &dyn Fn(Nf4) -> Nf4) -> Weights<Vec<f32>, Matrix> {
+/// With each matrix as this has it.
+pub(crate) fn weights_with(setup: &Setup, packed: &dyn Fn(Nf4) -> Matrix) -> Weights<Vec<f32>, Matrix> {
     let wide = setup.weights(&|nf4| setup.unpack(nf4));
     let narrow = |v: &Vec<f64>| v.iter().map(|&x| x as f32).collect::<Vec<f32>>();
     let layers = wide.layers.iter().enumerate().map(|(l, layer)| LayerWeights {
@@ -235,7 +235,7 @@ pub(crate) fn weights_with(setup: &Setup, packed: &dyn Fn(Nf4) -> Nf4) -> Weight
         feed_forward_norm: narrow(&layer.feed_forward_norm),
         q_norm: layer.q_norm.as_ref().map(narrow),
         k_norm: layer.k_norm.as_ref().map(narrow),
-        projections: Projection::ALL.map(|p| Matrix::Nf4(packed(setup.nf4(l, p)))),
+        projections: Projection::ALL.map(|p| packed(setup.nf4(l, p))),
         biases: layer.biases.each_ref().map(|bias| bias.as_ref().map(narrow)),
     });
     Weights {
@@ -246,10 +246,9 @@ pub(crate) fn weights_with(setup: &Setup, packed: &dyn Fn(Nf4) -> Nf4) -> Weight
     }
 }
 
-/// With `absmax` as nested quantization leaves it.
-fn unnested(nf4: Nf4) -> Nf4 {
-    let absmax = nested::dequantize(&nested::quantize(&nf4.absmax));
-    Nf4 { absmax, ..nf4 }
+/// With nested `absmax`.
+pub(crate) fn nested(nf4: Nf4) -> Nf4<Nested> {
+    Nf4 { packed: nf4.packed, absmax: nested::quantize(&nf4.absmax) }
 }
 
 pub(crate) fn trainer(

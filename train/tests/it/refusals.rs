@@ -36,7 +36,7 @@ fn settings_that_make_no_adapter_or_step() {
         refused(lora.check(), sentence);
     };
     lora(|l| l.rank = 0, "rank is 0, must be at least 1");
-    lora(|l| l.alpha = f64::INFINITY, "alpha is inf, must be a number other than 0");
+    lora(|l| l.alpha = f64::INFINITY, "alpha is inf, must be above 0, and finite in f32 by the rank");
     lora(|l| l.dropout = 1.0, "dropout is 1, must be from 0 to below 1");
     let training = |change: fn(&mut Training), sentence| {
         let mut training = setup().training;
@@ -46,8 +46,8 @@ fn settings_that_make_no_adapter_or_step() {
     training(|t| t.adamw.beta1 = 1.0, "beta1 is 1, must be from 0 to below 1");
     training(|t| t.adamw.beta2 = -0.5, "beta2 is -0.5, must be from 0 to below 1");
     training(|t| t.adamw.eps = f64::NAN, "the optimizer's eps is NaN, must be 0 or more");
-    training(|t| t.adamw.decay = -1.0, "weight decay is -1, must be 0 or more");
-    training(|t| t.max_norm = 0.0, "max_norm is 0, must be above 0");
+    training(|t| t.adamw.decay = -1.0, "weight decay is -1, must be 0 or more, and finite in f32");
+    training(|t| t.max_norm = 0.0, "max_norm is 0, must be above 0 in f32");
 }
 
 #[test]

@@ -11,9 +11,7 @@ use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{self, Base, BaseFormat};
 use warpwright_train::reference::{Adapters, MicroBatch, Moments, Record};
-use warpwright_train::step::{
-    self, Needs, Part, Precision, Recomputation, Settings, Snapshot, Tiles, TimedKernel, Trainer,
-};
+use warpwright_train::step::{self, Needs, Part, Precision, Settings, Snapshot, Tiles, TimedKernel, Trainer};
 use warpwright_train::{Config, Lora, Projection, Training};
 
 use super::nodes::percent;
@@ -114,7 +112,11 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let all = shapes.iter().zip(settings);
     let shapes = all.map(|(&shape, settings)| figures(&setup, &base, settings, shape));
     let shapes = shapes.collect::<Result<_, _>>()?;
-    let recomputed = if args.recompute { ", activations recomputed" } else { "" };
+    let recomputed = match args.recompute {
+        Recompute::None => "",
+        Recompute::Cheap => ", norms and SwiGLU recomputed",
+        Recompute::Layer => ", layers recomputed",
+    };
     let kernels = format!("kernels in {precision}, rank {} on all projections{recomputed}", args.rank);
     let header = Header::of_training(&setup, kernels);
     Ok(Report { header, precision, rank: args.rank, steps: STEPS * args.rounds, shapes })
@@ -146,7 +148,7 @@ fn settings(
         pairing: outline.config.architecture.pairing,
         tokens: (batch * seq) as usize,
         head_chunk: HEAD_CHUNK,
-        recomputation: if args.recompute { Recomputation::Layers } else { Recomputation::None },
+        recomputation: args.recompute.into(),
         launch: step::Launch::Graph,
         precision: Precision::F32,
         tiles: Tiles::Fitting,

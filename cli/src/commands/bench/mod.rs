@@ -36,6 +36,7 @@ use warpwright_engine::{
 use warpwright_kernels::pipeline::Plan;
 
 use crate::adapter;
+use crate::commands::finetune::Recompute;
 use crate::device::{self, Choice};
 use crate::emulation::{self, Work};
 use crate::failure::Failure;
@@ -163,9 +164,9 @@ pub(crate) struct Args {
         value_parser = value_parser!(u32).range(2..)
     )]
     seq: Vec<u32>,
-    /// With --finetune: keep only what goes into each layer, and compute the rest again for the backward
-    #[arg(long, requires = "finetune")]
-    recompute: bool,
+    /// With --finetune: what the backward computes again instead of having it kept
+    #[arg(long, value_enum, value_name = "WHAT", requires = "finetune", default_value_t = Recompute::None)]
+    recompute: Recompute,
     /// With --finetune: rank of the adapters of all projections
     #[arg(long, value_name = "RANK", requires = "finetune", default_value_t = 16)]
     rank: usize,

@@ -8,10 +8,11 @@ mod progress;
 mod samples;
 mod session;
 
-pub(crate) use args::Args;
+pub(crate) use args::{Args, Recompute};
 
 use warpwright_engine::Model;
 use warpwright_engine::chat::{self, ChatTemplate};
+use warpwright_kernels::pipeline::lora::MAX_RANK;
 use warpwright_train::base::{self, Base};
 use warpwright_train::peft::Shapes;
 
@@ -34,6 +35,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let template = template(args, &model)?;
     let samples = Samples::read(args, &tokenizer, template.as_ref())?;
     let mut plan = Plan::new(args, &model, config, &samples)?;
+    if args.rank > MAX_RANK as usize {
+        say(format!(
+            "warning: an adapter of rank {} is for PEFT; run, logits and merge read ranks up to {MAX_RANK}",
+            args.rank
+        ));
+    }
     if !args.dry_run {
         plan.check_disk(args)?;
     }

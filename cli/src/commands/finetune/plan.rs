@@ -5,6 +5,7 @@ use std::hash::Hasher;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use clap::ValueEnum;
 use comfy_table::{Table, presets};
 use warpwright_driver::Context;
 use warpwright_engine::Model;
@@ -14,14 +15,14 @@ use warpwright_kernels::train::schedule::Schedule;
 use warpwright_train::base;
 use warpwright_train::checkpoint::Fingerprint;
 use warpwright_train::data::Data;
-use warpwright_train::step::{Needs, Precision, Settings, Tiles};
+use warpwright_train::step::{Needs, Precision, Recomputation, Settings, Tiles};
 use warpwright_train::{Config, Error, Lora, Training};
 
-use super::args::{AbsmaxChoice, Args, EvaluateOn, PrecisionChoice};
+use super::args::{AbsmaxChoice, Args, EvaluateOn, PrecisionChoice, Recompute};
 use super::disk;
 use super::samples::Samples;
 use crate::failure::Failure;
-use crate::terminal::say;
+use crate::terminal::{print, say};
 use crate::{device, emulation};
 
 /// Tokens whose logits are in memory at once.
@@ -30,9 +31,14 @@ pub(crate) const HEAD_CHUNK: usize = 512;
 pub(crate) struct Plan {
     pub(super) settings: Settings,
     needs: Needs,
+    /// All that training takes, by what is computed again.
+    choices: Vec<(Recompute, u64)>,
     /// Weights that a token is multiplied by.
     weights: u64,
 }
+
+/// What is left free where it decides what fits: a fiftieth, for what a driver adds to buffers, and for graphs.
+const HEADROOM: u64 = 50;
 
 /// Formats whose values a step in `bf16` has as they are, or by its own rounding of them, as bitsandbytes has it.
 const EXACT: [&str; 3] = ["BF16", "NF4", "nested NF4"];
@@ -67,7 +73,7 @@ impl Plan {
             pairing: model.outline.config.architecture.pairing,
             tokens: batches.tokens(),
             head_chunk: HEAD_CHUNK,
-            recomputation: args.recomputation(),
+            recomputation: args.recompute.map(Recomputation::from).unwrap_or_default(),
             launch: args.launch.into(),
             precision: match args.precision {
                 PrecisionChoice::Bf16 => Precision::Bf16,
@@ -81,13 +87,13 @@ impl Plan {
         let needs = needs(args, model, &settings)?;
         let weights = warpwright_engine::info::layer_weights(&model.outline)
             + warpwright_engine::info::head_weights(&model.outline);
-        Ok(Plan { settings, needs, weights })
+        Ok(Plan { settings, needs, weights, choices: vec![] })
     }
 
-    /// Settles the precision for this device.
+    /// Settles the precision for this device, and what is computed again.
     pub(super) fn settle(&mut self, args: &Args, model: &Model, context: &Context) -> Result<(), Failure> {
         self.settings.precision = choose(args.precision, &self.settings, context)?;
-        self.needs = needs(args, model, &self.settings)?;
+        self.settle_recomputation(args, model, free(context)?)?;
         let formats = base::formats(&model.outline, args.quantization());
         let rounded: Vec<_> = formats.into_keys().filter(|name| !EXACT.contains(&name.as_str())).collect();
         if self.settings.precision == Precision::Bf16 && !rounded.is_empty() {
@@ -96,6 +102,24 @@ impl Plan {
                 "note: frozen weights in {formats} are rounded to bf16 while the adapter is trained"
             ));
         }
+        Ok(())
+    }
+
+    /// Takes what is asked for, or the first that fits into so many bytes, or else the one that needs least.
+    fn settle_recomputation(&mut self, args: &Args, model: &Model, free: u64) -> Result<(), Failure> {
+        let all = Recompute::value_variants().iter().map(|choice| {
+            let settings = Settings { recomputation: (*choice).into(), ..self.settings.clone() };
+            Ok((*choice, needs(args, model, &settings)?))
+        });
+        let all = all.collect::<Result<Vec<_>, Failure>>()?;
+        self.choices = all.iter().map(|(choice, needs)| (*choice, needs.total())).collect();
+        let fits = |needs: &Needs| needs.total() + needs.total() / HEADROOM <= free;
+        let chosen = all.iter().find(|(choice, needs)| match args.recompute {
+            Some(wish) => *choice == wish,
+            None => fits(needs),
+        });
+        let Some((choice, needs)) = chosen.or(all.last()) else { return Ok(()) };
+        (self.settings.recomputation, self.needs) = ((*choice).into(), *needs);
         Ok(())
     }
 
@@ -118,16 +142,21 @@ impl Plan {
             ("frozen weights", mebibytes(self.needs.weights)),
             ("adapters, moments, gradients", mebibytes(self.needs.adapters)),
             ("activations", mebibytes(self.needs.activations)),
+            ("computed again", recomputed(self.settings.recomputation).to_string()),
             ("logits", mebibytes(self.needs.head)),
             ("workspace", mebibytes(self.needs.workspace)),
             ("all", mebibytes(self.needs.total())),
-            ("free on the device", mebibytes(free(context)?)),
         ];
         first.into_iter().chain(apart.into_iter().flatten()).chain(rows).for_each(|(name, value)| {
             table.add_row([name.to_string(), value]);
         });
-        println!("{table}");
-        Ok(())
+        let others =
+            self.choices.iter().filter(|(of, _)| Recomputation::from(*of) != self.settings.recomputation);
+        others.for_each(|(of, total)| {
+            table.add_row([format!("all, with --recompute {}", name(*of)), mebibytes(*total)]);
+        });
+        table.add_row(["free on the device".to_string(), mebibytes(free(context)?)]);
+        print(&table)
     }
 
     /// Refuses what does not fit, or what the emulator cannot end soon.
@@ -135,9 +164,10 @@ impl Plan {
         let (needed, free) = (self.needs.total(), free(context)?);
         if needed > free {
             return Err(Failure::Input(format!(
-                "training needs {} of device memory, and {} are free; use a smaller --batch or --seq, or --base nf4",
+                "training needs {} of device memory, and {} are free; use {}a smaller --batch or --seq, or --base nf4",
                 mebibytes(needed),
-                mebibytes(free)
+                mebibytes(free),
+                self.smaller(free)
             )));
         }
         if insist || !device::is_emulator(context) {
@@ -147,6 +177,12 @@ impl Plan {
         let evaluated = samples.evaluation.as_ref().map_or(0, |of| of.micro_batches(batches.steps()));
         let tokens = [batches.micro_batches(), evaluated].map(|micros| micros * first);
         emulation::training(self.weights, tokens, first)
+    }
+
+    /// What else would fit.
+    fn smaller(&self, free: u64) -> String {
+        let fitting = self.choices.iter().find(|(_, total)| *total <= free);
+        fitting.map(|(choice, _)| format!("--recompute {}, or ", name(*choice))).unwrap_or_default()
     }
 
     /// Refuses to train what the disk has no room for: the adapter, and checkpoints, which have moments beside it.
@@ -224,15 +260,20 @@ fn check_flags(args: &Args, context: usize) -> Result<(), Failure> {
         return refused(format!("--seq {seq} is above the {context} positions that the model was made for"));
     }
     for (flag, rate) in [("--lr", args.lr), ("--lr-min", args.lr_min)] {
-        if !(rate.is_finite() && rate >= 0.0) {
-            return refused(format!("{flag} {rate} is no learning rate"));
+        if !((rate as f32).is_finite() && rate >= 0.0) {
+            return refused(format!(
+                "{flag} {rate} is no learning rate that is finite in f32, and 0 or more"
+            ));
         }
     }
-    if args.clip.is_nan() || args.clip <= 0.0 {
-        return refused(format!("--clip {} is no norm; it must be above 0", args.clip));
+    if args.clip.is_nan() || args.clip as f32 <= 0.0 {
+        return refused(format!("--clip {} is no norm; it must be above 0 in f32", args.clip));
     }
     if !(0.0..=f64::from(u32::MAX)).contains(&args.warmup) {
-        return refused(format!("--warmup {} is no number of steps", args.warmup));
+        let warmup = args.warmup;
+        return refused(format!(
+            "--warmup {warmup} is no number of steps; give 0 or more, and below 1 their share"
+        ));
     }
     Ok(())
 }
@@ -325,8 +366,21 @@ fn choose(wish: PrecisionChoice, settings: &Settings, context: &Context) -> Resu
 
 fn needs(args: &Args, model: &Model, settings: &Settings) -> Result<Needs, Failure> {
     let head_norms = model.outline.config.architecture.head_norms;
-    let weights = base::bytes(&model.outline, args.base.into(), settings.precision);
+    let weights = base::bytes(&model.outline, args.quantization(), settings.precision);
     Ok(Needs::of(settings, head_norms, weights)?)
+}
+
+/// The value of --recompute.
+fn name(of: Recompute) -> String {
+    of.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+fn recomputed(of: Recomputation) -> &'static str {
+    match of {
+        Recomputation::None => "nothing",
+        Recomputation::Cheap => "norms and SwiGLU",
+        Recomputation::Layers => "layers",
+    }
 }
 
 /// As users know it.

@@ -6,8 +6,9 @@ use warpwright_train::reference::Record;
 use warpwright_train::step::Evaluation;
 
 use super::metrics::About;
+use crate::failure::Failure;
 use crate::progress::Bar;
-use crate::terminal::say;
+use crate::terminal::{print, say};
 
 /// Steps whose losses the last line has the mean of, at most: a tenth of all.
 const MEAN: usize = 100;
@@ -72,20 +73,19 @@ impl Progress {
         self.bar.suspend(|| say(line));
     }
 
-    pub(super) fn end(self) {
+    pub(super) fn end(self) -> Result<(), Failure> {
         drop(self.bar);
         let last = &self.losses[self.losses.len() - self.losses.len().div_ceil(10).min(MEAN)..];
         let Some(first) = self.losses.first() else {
-            println!("no step was left to be trained");
-            return;
+            return print(&"no step was left to be trained");
         };
         let (time, mean) = (self.start.elapsed(), last.iter().sum::<f64>() / last.len() as f64);
-        println!(
+        print(&format_args!(
             "{} steps in {}, {:.0} tokens/s; loss {first:.4} at first, {mean:.4} over the last {}",
             self.steps - self.from,
             humantime::format_duration(Duration::from_secs(time.as_secs())),
             self.tokens as f64 / (time - self.evaluating).as_secs_f64(),
             last.len()
-        );
+        ))
     }
 }

@@ -18,7 +18,7 @@ use super::samples::Samples;
 use crate::failure::Failure;
 use crate::interrupt::{self, Pending};
 use crate::output::{Content, Output};
-use crate::terminal::say;
+use crate::terminal::{print, say};
 
 /// Steps in a row that may be skipped.
 const PATIENCE: u32 = 5;
@@ -99,14 +99,13 @@ impl<'a> Session<'a> {
             self.evaluate(samples, &mut progress)?;
             self.pause(&progress, steps)?;
         }
-        progress.end();
+        progress.end()?;
         let base = self.args.model.display().to_string();
         peft::write(&self.args.out, self.shapes, &self.trainer.adapters()?, &base)?;
         peft::write_base_formats(&self.args.out, &self.base.formats)?;
         self.draw()?;
         drop(pending);
-        println!("the adapter is in {}", self.args.out.display());
-        Ok(())
+        print(&format_args!("the adapter is in {}", self.args.out.display()))
     }
 
     fn step(&mut self, samples: &Samples, progress: &mut Progress) -> Result<(), Failure> {

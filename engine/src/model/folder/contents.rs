@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use half::{bf16, f16};
 use safetensors::Dtype;
 use serde_json::Value;
+use warpwright_kernels::train::nested::Absmax;
 use warpwright_kernels::train::nf4::Nf4;
 
 use crate::Error;
@@ -83,7 +84,8 @@ impl Folder {
                     _ => None,
                 };
                 let (dtype, shape) = (tensor.dtype, tensor.shape.clone());
-                self.tensors.insert(tensor.name.clone(), Tensor { dtype, shape, range, in_f32, nf4: false });
+                let own = Tensor { dtype, shape, range, in_f32, nf4: false, nested: false };
+                self.tensors.insert(tensor.name.clone(), own);
             }
         }
         Ok(end)
@@ -112,7 +114,7 @@ impl Folder {
     }
 
     /// What the files have of a matrix that is read from `start` on, if it is in NF4.
-    pub(crate) fn nf4(&self, start: usize) -> Result<Option<Nf4>, Error> {
+    pub(crate) fn nf4(&self, start: usize) -> Result<Option<Nf4<Absmax>>, Error> {
         match self.converted.get(&start) {
             Some(Converted::Matrix(matrix)) => matrix.nf4(&|range| self.bytes(range)).map(Some),
             _ => Ok(None),

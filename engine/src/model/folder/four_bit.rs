@@ -15,7 +15,7 @@ use std::path::Path;
 use half::{bf16, f16};
 use safetensors::Dtype;
 use serde_json::{Map, Value};
-use warpwright_kernels::train::nested;
+use warpwright_kernels::train::nested::{self, Nested};
 use warpwright_kernels::train::nf4::{self, Nf4};
 
 use crate::Error;
@@ -171,7 +171,8 @@ impl FourBit {
     pub(crate) fn tensor(&self, start: usize) -> Tensor {
         let len = self.shape[0] * self.shape[1] * self.number();
         let (dtype, shape) = (self.dtype, self.shape.to_vec());
-        Tensor { dtype, shape, range: start..start + len, in_f32: None, nf4: true }
+        let nested = self.absmax.is_nested();
+        Tensor { dtype, shape, range: start..start + len, in_f32: None, nf4: true, nested }
     }
 
     /// Bytes of a number that is read.
@@ -195,14 +196,29 @@ impl FourBit {
         Ok(())
     }
 
-    /// The codes as the file has them, and what `absmax` is.
-    pub(crate) fn nf4(&self, bytes: Bytes<'_>) -> Result<Nf4, Error> {
+    /// The codes as the file has them, and `absmax`: nested with the map of bitsandbytes, or what it is.
+    pub(crate) fn nf4(&self, bytes: Bytes<'_>) -> Result<Nf4<nested::Absmax>, Error> {
         let blocks = (self.shape[0] * self.shape[1]).div_ceil(nf4::BLOCK);
-        Ok(Nf4 { packed: bytes(&self.codes)?, absmax: self.absmax.of(0..blocks, bytes)? })
+        let absmax = match &self.absmax {
+            Absmax::Nested { codes, scales, offset, .. } if self.absmax.is_nested() => {
+                nested::Absmax::Nested(Nested {
+                    codes: bytes(codes)?,
+                    scales: scales.clone(),
+                    offset: *offset,
+                })
+            }
+            other => nested::Absmax::F32(other.of(0..blocks, bytes)?),
+        };
+        Ok(Nf4 { packed: bytes(&self.codes)?, absmax })
     }
 }
 
 impl Absmax {
+    /// Whether it is nested as kernels know it.
+    fn is_nested(&self) -> bool {
+        matches!(self, Absmax::Nested { map, .. } if *map == nested::dynamic_map())
+    }
+
     fn of(&self, blocks: Range<usize>, bytes: Bytes<'_>) -> Result<Vec<f32>, Error> {
         match self {
             Absmax::F32(range) => Ok(floats(&bytes(&within(range, 4 * blocks.start..4 * blocks.end))?)),

@@ -103,7 +103,8 @@ impl Source for Named<'_> {
             other => return Err(Self::refuse(name, other)),
         };
         let dims = vec![n.into(), rows.into()];
-        Ok(Weight { name, dims, format, range: tensor.range.clone(), fused: None, nf4: tensor.nf4 })
+        let (range, nf4, nested) = (tensor.range.clone(), tensor.nf4, tensor.nested);
+        Ok(Weight { name, dims, format, range, fused: None, nf4, nested })
     }
 
     fn vector(&self, name: &str, n: u32) -> Result<Weight, Problem> {
@@ -116,6 +117,7 @@ impl Source for Named<'_> {
                 range: range.clone(),
                 fused: None,
                 nf4: false,
+                nested: false,
             }),
             None => Err(Self::refuse(name, tensor.dtype)),
         }

@@ -16,4 +16,6 @@ pub(crate) struct Tensor {
     pub(crate) in_f32: Option<Range<usize>>,
     /// Whether the files have it in NF4.
     pub(crate) nf4: bool,
+    /// Whether they have its `absmax` nested.
+    pub(crate) nested: bool,
 }

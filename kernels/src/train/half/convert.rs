@@ -72,10 +72,10 @@ pub struct ApplyMask {
     pub add: bool,
 }
 
-const THREADS: u32 = 256;
-const EIGHT: u32 = 8;
+pub(super) const THREADS: u32 = 256;
+pub(super) const EIGHT: u32 = 8;
 /// Eights of a thread that unpacks. One of them is four bytes: too few to be under way for memory's latency.
-const AT_ONCE: u32 = 4;
+pub(super) const AT_ONCE: u32 = 4;
 
 impl KernelDef for Round {
     type Args<S: Side> = RoundArgs<S>;
@@ -134,16 +134,12 @@ impl KernelDef for Nf4Dequantize {
             a.absmax.at(i / BLOCK as u32).fresh().ld_if(i.lt(a.n), &mut absmax);
             (i, word.get(), absmax.get())
         });
-        k.note("the values, in shared memory");
-        let values = k.shared::<f32>("values", VALUES.len() as u32);
-        k.when(k.tid().eq(0), || {
-            (0..4).for_each(|i| values.at(4 * i).st4(from_fn(|j| k.val(VALUES[4 * i as usize + j]))));
-        });
-        k.barrier();
+        let values = values(k);
         k.note("w = value * absmax; the first of two codes is in the high nibble");
         for (i, word, absmax) in eights {
-            let code = |j: u32| word.bfe(8 * (j / 2) + 4 * (1 - j % 2), 4);
-            k.when(i.lt(a.n), || store(a.w.at(i), from_fn(|j| values.at(code(j as u32)).ld() * absmax)));
+            k.when(i.lt(a.n), || {
+                store(a.w.at(i), from_fn(|j| values.at(code(word, j as u32)).ld() * absmax))
+            });
         }
     }
 
@@ -151,6 +147,22 @@ impl KernelDef for Nf4Dequantize {
         let w = dequantize(a.packed, a.absmax);
         a.w.iter_mut().zip(w).for_each(|(to, w)| *to = bf16::from_f32(w));
     }
+}
+
+/// The values of NF4, in shared memory.
+pub(super) fn values<'k>(k: Builder<'k>) -> Ptr<'k, f32, Shared> {
+    k.note("the values, in shared memory");
+    let values = k.shared::<f32>("values", VALUES.len() as u32);
+    k.when(k.tid().eq(0), || {
+        (0..4).for_each(|i| values.at(4 * i).st4(from_fn(|j| k.val(VALUES[4 * i as usize + j]))));
+    });
+    k.barrier();
+    values
+}
+
+/// Code `j` of a word of eight.
+pub(super) fn code(word: U32<'_>, j: u32) -> U32<'_> {
+    word.bfe(8 * (j / 2) + 4 * (1 - j % 2), 4)
 }
 
 impl KernelDef for ApplyMask {

@@ -8,6 +8,7 @@ pub mod cross_entropy;
 pub mod embed;
 pub mod linear;
 pub mod lora;
+pub mod nested;
 pub mod norm;
 pub mod rotate;
 mod rows;

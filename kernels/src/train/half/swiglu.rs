@@ -1,13 +1,33 @@
-//! The backward of SwiGLU: see [`swiglu`](crate::train::swiglu). Eight elements a thread.
+//! SwiGLU and its backward: see [`swiglu`](crate::train::swiglu). Eight elements a thread.
 
 use super::rows::{load, store};
 use super::{narrow, wide};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::simple::swiglu::Activation;
-use crate::train::swiglu::backward;
+use crate::train::swiglu::{backward, forward};
 use ptx_gen::*;
 use std::array::from_fn;
+
+args! {
+    /// Arguments of [`SwiGluForward`].
+    pub struct SwiGluForwardArgs {
+        /// `[n]`
+        g: In<bf16>,
+        /// `[n]`
+        up: In<bf16>,
+        /// `[n]`
+        a: Out<bf16>,
+        /// Length, a multiple of 8.
+        n: u32,
+    }
+}
+
+/// `a`, to the bits that [`LoraSwiGlu`](super::linear::LoraSwiGlu) gives.
+pub struct SwiGluForward {
+    /// Threads of a block.
+    pub threads: u32,
+}
 
 args! {
     /// Arguments of [`SwiGluBackward`].
@@ -31,6 +51,38 @@ args! {
 pub struct SwiGluBackward {
     /// Threads of a block.
     pub threads: u32,
+}
+
+impl KernelDef for SwiGluForward {
+    type Args<S: Side> = SwiGluForwardArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_bf16_swiglu_{}", self.threads)
+    }
+
+    fn block(&self) -> u32 {
+        self.threads
+    }
+
+    fn grid(&self, a: &SwiGluForwardArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, 8)?;
+        for (name, len) in [("g", a.g), ("up", a.up), ("a", a.a)] {
+            self.length(name, len, "n", &[a.n])?;
+        }
+        Ok(Grid::line(a.n.div_ceil(8 * self.threads)))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: SwiGluForwardArgs<Dev<'k>>) {
+        let i = (k.ctaid() * self.threads + k.tid()) * 8;
+        k.when(i.lt(a.n), || {
+            let (g, up) = (load(a.g.at(i)), load(a.up.at(i)));
+            store(a.a.at(i), from_fn(|j| g[j] * Activation::Silu.sigmoid(g[j]) * up[j]));
+        });
+    }
+
+    fn reference(&self, a: SwiGluForwardArgs<Cpu<'_>>) {
+        narrow(&forward(&wide(a.g), &wide(a.up)), a.a);
+    }
 }
 
 impl KernelDef for SwiGluBackward {
@@ -81,6 +133,13 @@ fn case(seed: u64, n: usize, size: f32, operands: usize, results: usize) -> Case
     let mut args: Vec<CpuArg> = all.into_iter().chain(results).map(CpuArg::Bf16).collect();
     args.push(CpuArg::scalar(n as u32));
     Case { label: format!("n={n} size={size}"), args, bound: 3e-6 }
+}
+
+impl Variant for SwiGluForward {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let edge = 8 * self.threads as usize;
+        [(8, 1.0), (edge, 100.0), (edge + 8, 1e4)].map(|(n, size)| case(seed, n, size, 2, 1)).into()
+    }
 }
 
 impl Variant for SwiGluBackward {

@@ -21,6 +21,9 @@ impl Step {
             if kept.is_overwritten(l) {
                 self.recompute(queue, l)?;
             }
+            if kept.inputs_are_overwritten(l) {
+                self.recompute_inputs(queue, l)?;
+            }
             let layer = kept.layer(l);
             self.feed_forward_backward(queue, l, layer)?;
             self.attention_backward(queue, l, layer)?;
@@ -29,7 +32,7 @@ impl Step {
     }
 
     fn feed_forward_backward(&self, queue: &mut impl Queue, l: usize, layer: &Layer) -> Result<(), Error> {
-        let (work, Layer { x2, h1, inv2, .. }) = (&self.buffers.work, layer);
+        let (work, x2, Layer { h1, inv2, .. }) = (&self.buffers.work, &self.buffers.kept.inputs(l).x2, layer);
         let (dg, dup, [dx, part]) = (&work.dg, &work.dup, &work.dx);
         use Projection::{Gate, Up};
         if self.dropout.is_none() {
@@ -45,7 +48,7 @@ impl Step {
 
     /// The gradients of `g` and `up`, with that of `a` in memory.
     fn swiglu_backward(&self, queue: &mut impl Queue, l: usize, layer: &Layer) -> Result<(), Error> {
-        let (work, Layer { g, up, a, .. }) = (&self.buffers.work, layer);
+        let (work, a, Layer { g, up, .. }) = (&self.buffers.work, &self.buffers.kept.inputs(l).a, layer);
         let (da, dg, dup) = (&work.da, &work.dg, &work.dup);
         self.project_backward(queue, (l, Projection::Down), [&work.dh, a], None, da)?;
         let args = SwiGluBackwardArgs::<Host> { da, g, up, dg, dup, n: da.len() as u32 };
@@ -53,7 +56,7 @@ impl Step {
     }
 
     fn attention_backward(&self, queue: &mut impl Queue, l: usize, layer: &Layer) -> Result<(), Error> {
-        let (work, x1) = (&self.buffers.work, &layer.x1);
+        let (work, x1) = (&self.buffers.work, &self.buffers.kept.inputs(l).x1);
         use Projection::{K, O, Q, V};
         self.project_backward(queue, (l, O), [&work.dh, &layer.o], None, &work.grad)?;
         self.heads_backward(queue, l, layer)?;

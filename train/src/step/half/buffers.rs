@@ -6,7 +6,7 @@ use std::ops::Range;
 use warpwright_driver::{Buffer, Context, bf16};
 
 use super::limits::padded;
-use crate::step::buffers::{Kept, Layers};
+use crate::step::buffers::{Inputs, Kept, Layers};
 use crate::step::common::Common;
 use crate::step::sizes::Sizes;
 use crate::{Error, Projection};
@@ -21,7 +21,6 @@ pub(crate) struct Buffers<H = Buffer<bf16>, F = Buffer<f32>> {
 /// What the forward keeps of a layer.
 pub(super) struct Layer<H = Buffer<bf16>, F = Buffer<f32>> {
     pub(super) inv1: F,
-    pub(super) x1: H,
     pub(super) q: Rotated<H, F>,
     pub(super) k: Rotated<H, F>,
     pub(super) v: H,
@@ -29,10 +28,8 @@ pub(super) struct Layer<H = Buffer<bf16>, F = Buffer<f32>> {
     pub(super) lse: F,
     pub(super) h1: H,
     pub(super) inv2: F,
-    pub(super) x2: H,
     pub(super) g: H,
     pub(super) up: H,
-    pub(super) a: H,
     /// `rank`, padded, of each projection with an adapter.
     pub(super) u: [Option<H>; 7],
 }
@@ -141,8 +138,9 @@ impl<H, F> Buffers<H, F> {
     ) -> Result<Buffers<H, F>, Error> {
         let all = Allocator { sizes, halves, singles };
         let stream = |l| all.half(&format!("h before layer {l}"), sizes.hidden);
+        let inputs = |l| Inputs::new(sizes, |name, len| all.half(&format!("{name} of layer {l}"), len));
         Ok(Buffers {
-            kept: Kept::new(shape, stream, |l| all.layer(l, shape))?,
+            kept: Kept::new(shape, stream, |l| all.layer(l, shape), inputs)?,
             head: all.head(chunk)?,
             work: all.workspace(adapters, shape.lora.dropout > 0.0)?,
         })
@@ -184,7 +182,6 @@ impl<H, F> Allocator<'_, H, F> {
         }
         Ok(Layer {
             inv1: single("inv1", 1)?,
-            x1: half("x1", hidden)?,
             q: rotated("q", queries, heads)?,
             k: rotated("k", keys, kv_heads)?,
             v: half("v", keys)?,
@@ -192,10 +189,8 @@ impl<H, F> Allocator<'_, H, F> {
             lse: single("lse", heads)?,
             h1: half("h1", hidden)?,
             inv2: single("inv2", 1)?,
-            x2: half("x2", hidden)?,
             g: half("g", feed_forward)?,
             up: half("up", feed_forward)?,
-            a: half("a", feed_forward)?,
             u,
         })
     }

@@ -10,12 +10,14 @@ use warpwright_kernels::train::half::embed::EmbedTokensArgs;
 use warpwright_kernels::train::half::linear::{Logits, LogitsArgs};
 use warpwright_kernels::train::half::norm::RmsNormForwardArgs;
 use warpwright_kernels::train::half::rotate::RotateForwardArgs;
+use warpwright_kernels::train::half::swiglu::SwiGluForwardArgs;
 use warpwright_kernels::train::products::Form;
 
 use super::buffers::{Layer, Rotated};
 use super::linear::Linear;
 use super::pass::Step;
 use crate::Projection;
+use crate::step::buffers::Inputs;
 use crate::step::common::{Place, Purpose};
 use crate::step::sizes::Sizes;
 
@@ -34,8 +36,28 @@ impl Step {
     pub(super) fn recompute(&self, queue: &mut impl Queue, l: usize) -> Result<(), Error> {
         self.attention(queue, Purpose::Training, l)?;
         self.gated(queue, Purpose::Training, l)?;
-        let a = &self.buffers.kept.layer(l).a;
+        let a = &self.buffers.kept.inputs(l).a;
         self.adapter_u(queue, Purpose::Training, (l, Projection::Down), a).map(drop)
+    }
+
+    /// Computes again the inputs of a layer's projections that gradients of adapters are made of.
+    pub(super) fn recompute_inputs(&self, queue: &mut impl Queue, l: usize) -> Result<(), Error> {
+        use Projection::{Down, Gate, K, Q, Up, V};
+        let (kept, weights) = (&self.buffers.kept, &self.weights.layers[l]);
+        let (Layer { inv1, h1, inv2, g, up, u, .. }, Inputs { x1, x2, a }) = (kept.layer(l), kept.inputs(l));
+        let any = |of: &[Projection]| of.iter().any(|p| u[*p as usize].is_some());
+        if any(&[Q, K, V]) {
+            self.norm(queue, &kept.streams[l], &weights.attention_norm, x1, inv1)?;
+        }
+        if any(&[Gate, Up]) {
+            self.norm(queue, h1, &weights.feed_forward_norm, x2, inv2)?;
+        }
+        match &self.kernels.swiglu {
+            Some(swiglu) if any(&[Down]) => {
+                queue.launch(swiglu, SwiGluForwardArgs::<Host> { g, up, a, n: a.len() as u32 })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Rounds the adapters, and embeds the tokens.
@@ -52,11 +74,12 @@ impl Step {
         let (weights, layer, h) =
             (&self.weights.layers[l], self.buffers.kept.layer(l), &self.buffers.kept.streams[l]);
         let Sizes { tokens, heads, kv_heads, .. } = self.sizes;
-        self.norm(queue, h, &weights.attention_norm, &layer.x1, &layer.inv1)?;
+        let x1 = &self.buffers.kept.inputs(l).x1;
+        self.norm(queue, h, &weights.attention_norm, x1, &layer.inv1)?;
         let norms = [weights.q_norm.as_ref(), weights.k_norm.as_ref()];
         self.queries_or_keys(queue, purpose, (l, Projection::Q), norms[0], &layer.q)?;
         self.queries_or_keys(queue, purpose, (l, Projection::K), norms[1], &layer.k)?;
-        self.project(queue, purpose, (l, Projection::V), &layer.x1, None, &layer.v)?;
+        self.project(queue, purpose, (l, Projection::V), x1, None, &layer.v)?;
         let args = FlashForwardArgs::<Host> {
             q: &layer.q.rotated,
             k: &layer.k.rotated,
@@ -86,7 +109,7 @@ impl Step {
             Some((raw, _)) => raw.view(),
             None => self.buffers.work.raw[place.1 as usize].view(),
         };
-        self.project(queue, purpose, place, &self.buffers.kept.layer(place.0).x1, None, &raw)?;
+        self.project(queue, purpose, place, &self.buffers.kept.inputs(place.0).x1, None, &raw)?;
         let (freq, positions) = (&self.constants.freq, &self.slots.batch.positions);
         let nothing = freq.view_range(0..0);
         let args = RotateForwardArgs::<Host> {
@@ -105,13 +128,15 @@ impl Step {
 
     fn feed_forward(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
         self.gated(queue, purpose, l)?;
-        let (Layer { h1, a, .. }, to) = (self.buffers.kept.layer(l), &self.buffers.kept.streams[l + 1]);
+        let kept = &self.buffers.kept;
+        let (h1, a, to) = (&kept.layer(l).h1, &kept.inputs(l).a, &kept.streams[l + 1]);
         self.project(queue, purpose, (l, Projection::Down), a, Some(h1), to)
     }
 
     /// The feed-forward block up to its last projection.
     fn gated(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
-        let Layer { h1, inv2, x2, g, up, a, .. } = self.buffers.kept.layer(l);
+        let kept = &self.buffers.kept;
+        let (Layer { h1, inv2, g, up, .. }, Inputs { x2, a, .. }) = (kept.layer(l), kept.inputs(l));
         self.norm(queue, h1, &self.weights.layers[l].feed_forward_norm, x2, inv2)?;
         self.project(queue, purpose, (l, Projection::Gate), x2, None, g)?;
         self.gated_linear(queue, purpose, l, x2, [g, up, a])

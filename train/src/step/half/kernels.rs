@@ -11,13 +11,13 @@ use warpwright_kernels::train::half::linear::{Logits, LoraLinear, LoraSum, LoraS
 use warpwright_kernels::train::half::lora::{LoraDown, LoraGradients};
 use warpwright_kernels::train::half::norm::{RmsNormBackward, RmsNormForward};
 use warpwright_kernels::train::half::rotate::{HeadsBackward, RotateForward};
-use warpwright_kernels::train::half::swiglu::SwiGluBackward;
+use warpwright_kernels::train::half::swiglu::{SwiGluBackward, SwiGluForward};
 use warpwright_kernels::train::products::Form;
 
 use super::limits::padded;
 use crate::Error;
 use crate::signed::load;
-use crate::step::settings::{Settings, Tiles};
+use crate::step::settings::{Recomputation, Settings, Tiles};
 use crate::step::sizes::Sizes;
 
 pub(super) struct Kernels {
@@ -42,6 +42,8 @@ pub(super) struct Kernels {
     pub(super) attention: Kernel<FlashForward>,
     pub(super) query_gradients: Kernel<FlashQueries>,
     pub(super) key_gradients: Kernel<FlashKeys>,
+    /// Where inputs are computed again.
+    pub(super) swiglu: Option<Kernel<SwiGluForward>>,
     pub(super) swiglu_backward: Kernel<SwiGluBackward>,
     pub(super) logits: Kernel<Logits>,
     pub(super) losses: Kernel<TokenLosses>,
@@ -66,6 +68,7 @@ impl Kernels {
         let (rank, blocks) = (padded(sizes.rank), context.device().properties().multiprocessors);
         let back = |pairing, norm| load(context, HeadsBackward { head_dim, pairing, norm });
         let tiles = &tiles(settings.tiles, sizes)[..];
+        let again = settings.recomputation == Recomputation::Cheap;
         Ok(Kernels {
             blocks,
             round: load(context, Round)?,
@@ -87,6 +90,7 @@ impl Kernels {
             attention: load(context, FlashForward::new(head_dim))?,
             query_gradients: load(context, FlashQueries::new(head_dim))?,
             key_gradients: load(context, FlashKeys { head_dim, parts: parts(sizes, blocks) })?,
+            swiglu: again.then(|| load(context, SwiGluForward { threads })).transpose()?,
             swiglu_backward: load(context, SwiGluBackward { threads })?,
             logits: load(context, Logits)?,
             losses: load(context, TokenLosses { threads })?,

@@ -9,6 +9,7 @@ use warpwright_kernels::train::half::linear::{
     LoraLinearArgs, LoraSumArgs, LoraSwiGluArgs, LoraSwiGluBackwardArgs, MapTiles,
 };
 use warpwright_kernels::train::half::lora::{LoraDownArgs, LoraGradientsArgs};
+use warpwright_kernels::train::half::nested::NestedDequantizeArgs;
 use warpwright_kernels::train::products::Form;
 
 use super::buffers::{Layer, unpacked};
@@ -17,6 +18,7 @@ use super::pass::Step;
 use super::weights::DeviceMatrix;
 use crate::Projection;
 use crate::step::common::{Place, Purpose};
+use crate::step::weights::{DeviceNested, Unnesting};
 
 /// A product: see [`LoraLinear`](warpwright_kernels::train::half::linear::LoraLinear).
 pub(super) struct Linear<'a> {
@@ -274,7 +276,7 @@ impl Step {
         let ([depth, columns], rows) = (self.sizes.of(place.1), self.sizes.tokens);
         let kernel = self.kernels.swiglu_linear([rows, columns]);
         let tiles = kernel.def().map_tiles();
-        let du = self.adapter_du(queue, place, [dy, &layer.a])?;
+        let du = self.adapter_du(queue, place, [dy, &self.buffers.kept.inputs(l).a])?;
         let w = self.matrix(queue, place)?;
         let Term { x, w, u, a, depth, rank } =
             self.term(Form::Nn, [dy, &w], [rows, columns, depth], du, tiles)?;
@@ -435,6 +437,16 @@ impl Step {
                 let w = self.buffers.work.w[buffer].view_range(range);
                 let args = Nf4DequantizeArgs::<Host> { packed, absmax, w: &w, n: n * k };
                 queue.launch(&self.kernels.dequantize, args)?;
+                Ok(w)
+            }
+            DeviceMatrix::Nested(DeviceNested { packed, codes, scales, offset }) => {
+                let (buffer, range) = unpacked(&self.sizes, p);
+                let w = self.buffers.work.w[buffer].view_range(range);
+                // Loaded with the weights.
+                let Unnesting { kernel, map } = self.unnesting.as_ref().expect("some matrix is nested");
+                let (n, offset) = (n * k, *offset);
+                let args = NestedDequantizeArgs::<Host> { packed, codes, scales, map, w: &w, n, offset };
+                queue.launch(kernel, args)?;
                 Ok(w)
             }
         }

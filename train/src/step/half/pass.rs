@@ -3,6 +3,7 @@
 use std::ops::Deref;
 
 use warpwright_driver::Context;
+use warpwright_kernels::train::half::nested::NestedDequantize;
 
 use super::buffers::Buffers;
 use super::kernels::Kernels;
@@ -15,7 +16,7 @@ use crate::step::buffers::Layers;
 use crate::step::common::Common;
 use crate::step::settings::Settings;
 use crate::step::sizes::Sizes;
-use crate::step::weights::Matrix;
+use crate::step::weights::{Matrix, Unnesting};
 use crate::{Error, Weights};
 
 /// A step in `bf16`.
@@ -23,6 +24,7 @@ pub(crate) struct Step {
     pub(crate) common: Common,
     pub(super) kernels: Kernels,
     pub(super) weights: DeviceWeights,
+    pub(super) unnesting: Option<Unnesting<NestedDequantize>>,
     pub(crate) buffers: Buffers,
     pub(super) maps: Maps,
 }
@@ -50,6 +52,7 @@ impl Step {
         Ok(Step {
             kernels: Kernels::load(context, settings, &sizes, layers.head_norms)?,
             weights: upload(context, &settings.config, weights)?,
+            unnesting: Unnesting::new(context, NestedDequantize, weights)?,
             buffers,
             maps: Maps::default(),
             common,

@@ -3,13 +3,14 @@
 use warpwright_driver::{Buffer, Context, bf16};
 use warpwright_kernels::train::nf4::Nf4;
 
-use crate::step::weights::{Matrix, check};
+use crate::step::weights::{DeviceNested, Matrix, check};
 use crate::{Config, Error, LayerWeights, Weights};
 
 /// A frozen matrix in device memory.
 pub(super) enum DeviceMatrix {
     Bf16(Buffer<bf16>),
     Nf4 { packed: Buffer<u8>, absmax: Buffer<f32> },
+    Nested(DeviceNested),
 }
 
 pub(super) struct DeviceWeights {
@@ -47,6 +48,7 @@ pub(super) fn upload(
                 packed: Buffer::from_slice(context, packed)?.labelled(&name),
                 absmax: Buffer::from_slice(context, absmax)?.labelled(&format!("the absmax of {name}")),
             },
+            Matrix::Nested(of) => DeviceMatrix::Nested(DeviceNested::new(context, &name, of)?),
         })
     };
     let layers = weights.layers.iter().enumerate();

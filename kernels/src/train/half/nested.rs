@@ -1,0 +1,87 @@
+//! Unpacks NF4 whose `absmax` is nested: see [`nested`](crate::train::nested).
+
+use super::convert::{AT_ONCE, EIGHT, THREADS, code, values};
+use super::rows::store;
+use crate::case::{Case, Variant};
+use crate::contract::Contract;
+use crate::train::nested::{BLOCK, case, check_lengths, unnested};
+use crate::train::nf4;
+use ptx_gen::*;
+use std::array::from_fn;
+
+args! {
+    /// Arguments of [`NestedDequantize`].
+    pub struct NestedDequantizeArgs {
+        /// `[n / 2]`: two codes a byte, from an address that is a multiple of 4.
+        packed: In<u8>,
+        /// `[ceil(n / 64)]`: codes of `absmax`
+        codes: In<u8>,
+        /// `[ceil(n / 64 / 256)]`
+        scales: In<f32>,
+        /// `[256]`: the values of codes
+        map: In<f32>,
+        /// `[n]`
+        w: Out<bf16>,
+        /// Weights, a multiple of 8.
+        n: u32,
+        /// What is added to each `absmax`.
+        offset: f32,
+    }
+}
+
+/// As [`Nf4Dequantize`](super::convert::Nf4Dequantize), and to the same bits.
+pub struct NestedDequantize;
+
+impl KernelDef for NestedDequantize {
+    type Args<S: Side> = NestedDequantizeArgs<S>;
+
+    fn name(&self) -> String {
+        "train_bf16_nested_dequantize".into()
+    }
+
+    fn block(&self) -> u32 {
+        THREADS
+    }
+
+    fn grid(&self, a: &NestedDequantizeArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, EIGHT)?;
+        check_lengths(self, a.n, [a.packed, a.codes, a.scales, a.map])?;
+        self.length("w", a.w, "n", &[a.n])?;
+        Ok(Grid::line(a.n.div_ceil(AT_ONCE * EIGHT * THREADS)))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: NestedDequantizeArgs<Dev<'k>>) {
+        k.note("load codes; relaxed, so that ptxas leaves them ahead of the barrier");
+        let first = (k.ctaid() * (AT_ONCE * THREADS) + k.tid()) * EIGHT;
+        let eights: [_; AT_ONCE as usize] = from_fn(|eight| {
+            let i = first + eight as u32 * (EIGHT * THREADS);
+            let (mut word, mut nested, mut scale) = (k.var(0u32), k.var(0u32), k.var(0.0));
+            a.packed.cast::<u32>().at(i / EIGHT).fresh().ld_if(i.lt(a.n), &mut word);
+            let block = i / nf4::BLOCK as u32;
+            a.codes.at(block).fresh().ld_if(i.lt(a.n), &mut nested);
+            a.scales.at(block / BLOCK as u32).fresh().ld_if(i.lt(a.n), &mut scale);
+            (i, word.get(), nested.get(), scale.get())
+        });
+        let values = values(k);
+        k.note("absmax = value * scale + offset, rounded twice; beyond the end of code 0");
+        let of = eights.map(|(i, word, nested, scale)| (i, word, a.map.at(nested).ld(), scale));
+        let of = of.map(|(i, word, value, scale)| (i, word, value * scale + a.offset));
+        k.note("w = value * absmax; the first of two codes is in the high nibble");
+        for (i, word, absmax) in of {
+            k.when(i.lt(a.n), || {
+                store(a.w.at(i), from_fn(|j| values.at(code(word, j as u32)).ld() * absmax))
+            });
+        }
+    }
+
+    fn reference(&self, a: NestedDequantizeArgs<Cpu<'_>>) {
+        let w = nf4::dequantize(a.packed, &unnested([a.scales, a.map], a.codes, a.offset));
+        a.w.iter_mut().zip(w).for_each(|(to, w)| *to = bf16::from_f32(w));
+    }
+}
+
+impl Variant for NestedDequantize {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        [8, 72, 2248, 18_440].map(|n| case(seed, n, CpuArg::Bf16(vec![bf16(0); n as usize]))).into()
+    }
+}
