@@ -8,9 +8,9 @@
 
 use serde_json::{Map, Value};
 use warpwright_engine::chat::Conversation;
+use warpwright_engine::unique_keys;
 
 use super::chat::{self, Tokens};
-use super::distinct;
 use super::preprocess::Preprocess;
 
 pub(super) enum Row {
@@ -28,7 +28,7 @@ impl Row {
     pub(super) fn parse(line: &[u8]) -> Result<Row, String> {
         let value: Value = serde_json::from_slice(line).map_err(|error| no_json(line, &error))?;
         let Value::Object(object) = value else { return Err("is no JSON object".into()) };
-        distinct::check(line)?;
+        unique_keys(line)?;
         let has = |key: &str| object.contains_key(key);
         let string = |key: &str| string(&object, key);
         let completion = |prompt, completion| Ok(Row::Completion { prompt, completion });
