@@ -339,9 +339,11 @@ fn a_person_talks_at_a_terminal() {
 #[test]
 #[cfg(unix)]
 fn a_signal_while_a_line_is_edited_restores_the_terminal() {
+    // Two lines are typed at once, and the second waits.
     let steps = [
-        ("> ", "/help\r"),
+        ("> ", "/help\r/sing\r"),
         ("warning: lines are not remembered in /proc/none/lines: ", ""),
+        ("error: there is no command /sing", ""),
         ("> ", "SIGTERM"),
     ];
     let (code, shown, restored) = at_a_terminal(&["--history", "/proc/none/lines", "--ctx", "32"], &steps);

@@ -288,7 +288,7 @@ fn masks_that_are_found_together_are_those_found_alone() {
                 .filter(|id| words.tokenizer.piece(*id).len() == 1);
             let letters: Vec<u32> = letters.collect();
             let token = letters[text % letters.len()];
-            [one, other].map(|matcher| matcher.take(token).unwrap());
+            [one, other].into_iter().for_each(|matcher| matcher.take(token).unwrap());
         }
     }
     let newline = words.tokenizer.encode_rest("\n").unwrap()[0];
