@@ -34,9 +34,9 @@ impl Prompt {
     pub(crate) fn read(&self) -> Result<Source, Failure> {
         let text = match self {
             Prompt { prompt_ids: Some(ids), .. } => return Ok(Source::Ids(ids.clone())),
-            Prompt { prompt_file: Some(path), .. } if path != Path::new("-") => file(path)?,
+            Prompt { prompt_file: Some(path), .. } if path != Path::new("-") => file(PROMPT, path)?,
             Prompt { prompt: Some(text), .. } if text != "-" => text.clone(),
-            _ => standard_input()?,
+            _ => standard_input(PROMPT)?,
         };
         Ok(Source::Text(text))
     }
@@ -59,16 +59,19 @@ pub(crate) fn tokenizer(model: &Model) -> Result<Tokenizer, Failure> {
     Ok(words)
 }
 
-/// The text of a file.
-pub(crate) fn file(path: &Path) -> Result<String, Failure> {
-    whole(&path.display().to_string(), fs::read(path))
+/// What a text is called that is continued.
+const PROMPT: &str = "the prompt";
+
+/// The text of a file; `what` it is, for errors.
+pub(crate) fn file(what: &str, path: &Path) -> Result<String, Failure> {
+    whole(what, &path.display().to_string(), fs::read(path))
 }
 
-/// The text of standard input.
-pub(crate) fn standard_input() -> Result<String, Failure> {
+/// The text of standard input; `what` it is, for errors.
+pub(crate) fn standard_input(what: &str) -> Result<String, Failure> {
     let mut bytes = vec![];
     let read = io::stdin().lock().read_to_end(&mut bytes);
-    whole("standard input", read.map(|_| bytes))
+    whole(what, "standard input", read.map(|_| bytes))
 }
 
 /// Tokens' numbers with commas or white space between them.
@@ -78,12 +81,11 @@ pub(crate) fn numbers(text: &str) -> Result<Vec<u32>, String> {
 }
 
 /// The text of what was read, without its last line break.
-fn whole(name: &str, bytes: io::Result<Vec<u8>>) -> Result<String, Failure> {
-    let bytes =
-        bytes.map_err(|error| Failure::Input(format!("cannot read the prompt from {name}: {error}")))?;
-    let text = String::from_utf8(bytes).map_err(|error| {
+fn whole(what: &str, name: &str, bytes: io::Result<Vec<u8>>) -> Result<String, Failure> {
+    let wrong = |problem: String| Failure::Input(format!("cannot read {what} from {name}: {problem}"));
+    let text = String::from_utf8(bytes.map_err(|error| wrong(error.to_string()))?).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Failure::Input(format!("the prompt from {name} is not UTF-8: byte {at} begins no character"))
+        wrong(format!("it is not UTF-8, byte {at} begins no character"))
     })?;
     let line = text.strip_suffix('\n').map(|text| text.strip_suffix('\r').unwrap_or(text));
     Ok(line.unwrap_or(&text).to_owned())
@@ -105,11 +107,11 @@ mod tests {
         for (bytes, text) in
             [("a", "a"), ("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("\n", ""), ("a\r", "a\r")]
         {
-            let read = whole("x", Ok(bytes.into()));
+            let read = whole(PROMPT, "x", Ok(bytes.into()));
             assert_eq!(read.unwrap(), text, "{bytes:?}");
         }
-        let Err(Failure::Input(sentence)) = whole("x", Ok(vec![b'a', 0xff])) else { panic!() };
-        assert_eq!(sentence, "the prompt from x is not UTF-8: byte 1 begins no character");
+        let Err(Failure::Input(sentence)) = whole(PROMPT, "x", Ok(vec![b'a', 0xff])) else { panic!() };
+        assert_eq!(sentence, "cannot read the prompt from x: it is not UTF-8, byte 1 begins no character");
     }
 
     #[test]

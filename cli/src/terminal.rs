@@ -40,6 +40,11 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
         .into()
 }
 
+/// `1 message`, `2 messages`.
+pub(crate) fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 /// Remembers how the terminal is, before lines are edited on it.
 #[cfg(unix)]
 pub(crate) fn remember() {

@@ -41,6 +41,7 @@ mod simple;
 mod speculative;
 mod step;
 mod text;
+mod unique_keys;
 mod weights;
 
 pub use adapter::Adapter;
@@ -80,4 +81,5 @@ pub use speculative::speculation::{Counts, Speculation};
 pub use speculative::vocabulary::same_vocabulary;
 pub use step::StepKind;
 pub use text::{Ending, Piece, StopStrings, TextStream};
+pub use unique_keys::unique_keys;
 pub use weights::info;

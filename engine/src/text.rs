@@ -182,16 +182,16 @@ mod tests {
     use tokenizers::models::bpe::BPE;
 
     use super::*;
-    use crate::model::vocabulary::{Encoder, Vocabulary};
+    use crate::model::vocabulary::{Encoder, SpacePrefix, Vocabulary};
 
     /// A tokenizer whose tokens are these bytes.
     fn tokenizer(pieces: &[&[u8]]) -> Tokenizer {
         let pieces = pieces.iter().map(|piece| piece.to_vec()).collect();
         Tokenizer::new(Vocabulary {
-            encoder: Encoder::Library(Box::new(tokenizers::Tokenizer::new(BPE::default()))),
+            encoder: Encoder::Library(Box::new(tokenizers::Tokenizer::new(BPE::default())), None),
             pieces,
             control: HashMap::new(),
-            space_prefix: false,
+            space_prefix: SpacePrefix::None,
             bos: None,
             eos: None,
             warnings: vec![],

@@ -167,7 +167,7 @@ fn engine_samples() -> Vec<(&'static str, Box<dyn Error>)> {
         ("engine::problem::Problem", config::Problem::MissingKey("general.architecture".into()).into()),
         ("engine::fault::Fault", gguf::Fault::BigEndian.into()),
         ("engine::folder_fault::Fault", folder::Fault::NoConfig.into()),
-        ("engine::vocabulary_fault::Fault", tokenizer::Fault::NoMerges.into()),
+        ("engine::vocabulary_fault::Fault", tokenizer::Fault::NoMerges("tokenizer.ggml.merges").into()),
     ]
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let ids = match &args.ids[..] {
-        [only] if only == "-" => prompt::standard_input()?,
+        [only] if only == "-" => prompt::standard_input("the tokens")?,
         ids => ids.join(","),
     };
     let ids: Vec<u32> = prompt::numbers(&ids).map_err(Failure::Input)?;

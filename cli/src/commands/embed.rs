@@ -14,6 +14,7 @@ use crate::adapter::AdapterArgs;
 use crate::failure::Failure;
 use crate::options::{Place, decoder};
 use crate::progress::Bar;
+use crate::terminal::counted;
 use crate::{device, prompt};
 
 #[derive(clap::Args)]
@@ -89,8 +90,10 @@ impl Texts {
     fn read(&self) -> Result<Vec<String>, Failure> {
         let texts: Vec<String> = match self {
             Texts { prompt_ids: Some(_), .. } => return Ok(vec![]),
-            Texts { prompt_file: Some(file), .. } if file != Path::new("-") => lines(&prompt::file(file)?),
-            Texts { prompt, .. } if prompt.is_empty() => lines(&prompt::standard_input()?),
+            Texts { prompt_file: Some(file), .. } if file != Path::new("-") => {
+                lines(&prompt::file("the texts", file)?)
+            }
+            Texts { prompt, .. } if prompt.is_empty() => lines(&prompt::standard_input("the texts")?),
             Texts { prompt, .. } => prompt.iter().map(|text| one(text)).collect::<Result<_, _>>()?,
         };
         match texts.iter().position(String::is_empty) {
@@ -111,7 +114,7 @@ impl Texts {
 
 /// A text of an argument.
 fn one(text: &str) -> Result<String, Failure> {
-    if text == "-" { prompt::standard_input() } else { Ok(text.to_owned()) }
+    if text == "-" { prompt::standard_input("the text") } else { Ok(text.to_owned()) }
 }
 
 fn lines(text: &str) -> Vec<String> {
@@ -125,8 +128,8 @@ fn check(texts: &[Vec<u32>], ctx: u32) -> Result<(), Failure> {
     }
     let long = texts.iter().zip(1..).find(|(ids, _)| ids.len() > ctx as usize);
     long.map_or(Ok(()), |(ids, index)| {
-        let len = ids.len();
-        Err(Failure::Input(format!("text {index} has {len} tokens; the context has room for {ctx}")))
+        let len = counted(ids.len(), "token");
+        Err(Failure::Input(format!("text {index} has {len}; the context has room for {ctx}")))
     })
 }
 

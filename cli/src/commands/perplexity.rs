@@ -21,7 +21,7 @@ use crate::options::{Place, decoder};
 use crate::output::{Content, Output, Sink, write_if};
 use crate::progress::Bar;
 use crate::prompt::{self, numbers};
-use crate::terminal::say;
+use crate::terminal::{counted, say};
 
 #[derive(clap::Args)]
 #[command(mut_arg("ctx", |ctx| ctx.help("Tokens of a window [default: 512]").value_parser(clap::value_parser!(u32).range(3..))))]
@@ -111,9 +111,10 @@ impl Text {
 
     /// What the file has in it.
     fn read(&self) -> Result<String, Failure> {
+        let what = if self.ids_file.is_some() { "the tokens" } else { "the text" };
         match self.path() {
-            Some(path) => prompt::file(path),
-            None => prompt::standard_input(),
+            Some(path) => prompt::file(what, path),
+            None => prompt::standard_input(what),
         }
     }
 }
@@ -141,9 +142,9 @@ impl Windows {
         let ctx = args.place.ctx.unwrap_or(WINDOW) as usize;
         let count = (ids.len() / ctx).min(args.windows.map_or(usize::MAX, |most| most as usize));
         if count == 0 {
-            let len = ids.len();
+            let len = counted(ids.len(), "token");
             return Err(Failure::Input(format!(
-                "the text has {len} tokens, too few for a window of {ctx}; give a longer text or a smaller --ctx"
+                "the text has {len}, too few for a window of {ctx}; give a longer text or a smaller --ctx"
             )));
         }
         Ok(Windows { ids, ctx, count, bos: bos.filter(|_| !args.no_bos) })
@@ -268,12 +269,12 @@ impl Scores {
         let perplexity = (-mean).exp();
         let [near, around] = [error.map(|error| error * perplexity), error]
             .map(|error| error.map_or(String::new(), |error| format!(" +/- {error:.6}")));
-        let (scored, Windows { count, ctx, .. }) = (self.all.len(), windows);
-        let windows_of = if *count == 1 { "window" } else { "windows" };
         let (rate, device) = (self.rate(windows), context.device().name());
+        let (scored, Windows { count, ctx, .. }) = (self.all.len(), windows);
+        let windows = counted(*count, "window");
         format!(
-            "perplexity {perplexity:.6}{near}\nmean log-likelihood {mean:.6}{around}\n{scored} tokens scored in {count} \
-             {windows_of} of {ctx}, {rate:.1} tokens/s, {device}\n"
+            "perplexity {perplexity:.6}{near}\nmean log-likelihood {mean:.6}{around}\n{scored} tokens scored in \
+             {windows} of {ctx}, {rate:.1} tokens/s, {device}\n"
         )
     }
 }

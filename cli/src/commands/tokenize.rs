@@ -44,9 +44,9 @@ struct Source {
 impl Source {
     fn read(&self) -> Result<String, Failure> {
         match self {
-            Source { file: Some(file), .. } if file != Path::new("-") => prompt::file(file),
+            Source { file: Some(file), .. } if file != Path::new("-") => prompt::file("the text", file),
             Source { text: Some(text), .. } if text != "-" => Ok(text.clone()),
-            _ => prompt::standard_input(),
+            _ => prompt::standard_input("the text"),
         }
     }
 }

@@ -37,6 +37,7 @@ fn a_conversation_is_saved_and_goes_on_as_it_was() {
     let [save, again, load] = [("/save", &one), ("/save", &two), ("/load", &one)]
         .map(|(what, file)| format!("{what} {}", file.display()));
     let lines = [
+        &save,
         "Traits",
         "/system Be brief.",
         " /not a command",
@@ -57,7 +58,7 @@ fn a_conversation_is_saved_and_goes_on_as_it_was() {
     assert_eq!((&then[..5], then[5].1.as_str(), then.len()), (&said[..], "Boxes", 7));
     assert_eq!(end.out, [2, 4, 6].map(|index| format!("{}\n", then[index].1)).concat());
     let heard: Vec<&str> = end.err.lines().filter(|line| *line != "(limit of -n)").collect();
-    let counts = ["5 messages", "5 messages", "7 messages"];
+    let counts = ["1 message", "5 messages", "5 messages", "7 messages"];
     assert!(heard.ends_with(&counts), "{end:?}");
     // The same words to a decoder that has nothing of them: a conversation that ends with a user's is answered.
     let question = folder.path().join("question.json");
@@ -80,10 +81,15 @@ fn a_full_context_drops_the_oldest_turns_or_refuses() {
     let sentence = "error: the conversation does not fit into the context of 24 positions; /reset forgets what was said; \
                     or start with a larger --ctx, or --when-full drop\n";
     assert_eq!((end.code, end.err.ends_with(sentence)), (Some(2), true), "{end:?}");
-    let end = piped(&["--ctx", "32"], &[&"word ".repeat(5000)]);
-    let sentence = "error: the conversation does not fit into the context of 32 positions; say less, or start with a \
-                    larger --ctx\n";
-    assert_eq!((end.code, end.out.as_str(), end.err.ends_with(sentence)), (Some(2), "", true), "{end:?}");
+    // What is too long alone drops no turn.
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let before = folder.path().join("before.json");
+    fs::write(&before, r#"[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]"#)
+        .expect("a file");
+    let end = piped(&["--ctx", "32"], &[&format!("/load {}", before.display()), &"word ".repeat(5000)]);
+    let sentence = "the conversation does not fit into the context of 32 positions; say less, or start with a larger --ctx";
+    let said = format!("2 messages\nerror: {sentence}\n");
+    assert_eq!((end.code, end.out.as_str(), end.err.ends_with(&said)), (Some(2), "", true), "{end:?}");
 }
 
 #[test]
@@ -104,6 +110,10 @@ fn what_is_no_conversation_is_refused() {
         (
             file("other", b"[{\"role\": \"user\", \"content\": [1]}]"),
             "{} has a message 1 that is none: invalid type: sequence, expected a string",
+        ),
+        (
+            file("twice", b"[{\"role\": \"user\", \"content\": \"a\", \"content\": \"b\"}]"),
+            "{} has the key \"content\" twice in one object",
         ),
         (
             "/no-such-file".to_owned(),
@@ -329,9 +339,11 @@ fn a_person_talks_at_a_terminal() {
 #[test]
 #[cfg(unix)]
 fn a_signal_while_a_line_is_edited_restores_the_terminal() {
+    // Two lines are typed at once, and the second waits.
     let steps = [
-        ("> ", "/help\r"),
+        ("> ", "/help\r/sing\r"),
         ("warning: lines are not remembered in /proc/none/lines: ", ""),
+        ("error: there is no command /sing", ""),
         ("> ", "SIGTERM"),
     ];
     let (code, shown, restored) = at_a_terminal(&["--history", "/proc/none/lines", "--ctx", "32"], &steps);

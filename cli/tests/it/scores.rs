@@ -102,10 +102,13 @@ fn what_cannot_be_scored_is_refused() {
     let (bytes, words) = (file("bytes", b"a\xff"), file("words", b"1,2,x"));
     let outside = file("outside", &b"4096 ".repeat(32));
     let cases = [
-        (vec!["-f", &empty], format!("the text has 1 tokens, {few}")),
+        (vec!["-f", &empty], format!("the text has 1 token, {few}")),
         (vec!["-f", &short], format!("the text has 5 tokens, {few}")),
         (vec!["--ids-file", &empty], format!("the text has 0 tokens, {few}")),
-        (vec!["-f", &bytes], format!("the prompt from {bytes} is not UTF-8: byte 1 begins no character")),
+        (
+            vec!["-f", &bytes],
+            format!("cannot read the text from {bytes}: it is not UTF-8, byte 1 begins no character"),
+        ),
         (
             vec!["--ids-file", &words],
             "\"x\" is no token: tokens are whole numbers from 0 on, such as 1,5,9".to_owned(),

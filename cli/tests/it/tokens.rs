@@ -64,12 +64,15 @@ fn what_cannot_be_used_is_refused() {
         ),
         (
             &["tokenize", MODEL, "--file", "no-such-file"],
-            "cannot read the prompt from no-such-file: No such file or directory (os error 2)",
+            "cannot read the text from no-such-file: No such file or directory (os error 2)",
         ),
     ];
     for (arguments, sentence) in cases {
         assert_eq!(run(arguments), refused(2, sentence), "{arguments:?}");
     }
     let end = with_input(&["tokenize", MODEL, "-"], b"a\xff");
-    assert_eq!(end, refused(2, "the prompt from standard input is not UTF-8: byte 1 begins no character"));
+    assert_eq!(
+        end,
+        refused(2, "cannot read the text from standard input: it is not UTF-8, byte 1 begins no character")
+    );
 }

@@ -16,7 +16,7 @@ use crate::model::sentencepiece;
 use crate::model::sentencepiece::encode::Names;
 use crate::model::sentencepiece::model::{Kind, SPACE};
 use crate::model::token_type::{CONTROL, NORMAL, USER_DEFINED};
-use crate::model::vocabulary::{Encoder, Vocabulary, control};
+use crate::model::vocabulary::{Encoder, SpacePrefix, Vocabulary, control};
 use crate::model::vocabulary_fault::Fault;
 use crate::model::vocabulary_tables::Tables;
 
@@ -67,7 +67,7 @@ fn scores(tables: &Tables<'_>, scored: &Scored) -> Result<Vocabulary, Fault> {
     let model = sentencepiece::read::read(tables, scored.kind, &tokens, &types, scored.unknown)?;
     let pieces = std::iter::zip(&tokens, &types).map(|(t, kind)| sentencepiece::read::piece(t, *kind));
     Ok(Vocabulary {
-        space_prefix: model.has_space_prefix(),
+        space_prefix: if model.has_space_prefix() { SpacePrefix::Any } else { SpacePrefix::None },
         encoder: Encoder::SentencePiece(Box::new(model), Names::Special),
         pieces: pieces.collect(),
         control: control(std::iter::zip(tokens.iter().copied(), types.iter().copied())),
@@ -93,10 +93,10 @@ fn merges(tables: &Tables<'_>, name: Option<&str>) -> Result<Vocabulary, Fault> 
         Spelling::Spaces => sentencepiece::read::piece,
     };
     Ok(Vocabulary {
-        encoder: Encoder::Library(Box::new(encoder)),
+        encoder: Encoder::Library(Box::new(encoder), None),
         pieces: std::iter::zip(&tokens, &types).map(|(text, kind)| piece(text, *kind)).collect(),
         control: control(std::iter::zip(tokens.iter().copied(), types.iter().copied())),
-        space_prefix: false,
+        space_prefix: SpacePrefix::None,
         bos: tables.bos(pre.add_bos, None, tokens.len())?,
         eos: tables.id("tokenizer.ggml.eos_token_id", None, tokens.len()),
         warnings: name.is_none().then(|| NO_PRE_TOKENIZER.to_owned()).into_iter().chain(lossy).collect(),

@@ -33,7 +33,7 @@ impl Tokenizer {
 
     /// This vocabulary, for texts that are nobody's commands: a control token that stands in one by name is text.
     pub fn literal(mut self) -> Tokenizer {
-        self.vocabulary.encoder.take_literally();
+        self.vocabulary.encoder.take_literally(&self.vocabulary.control);
         self
     }
 
@@ -97,8 +97,10 @@ impl Tokenizer {
     /// become U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> String {
         let bytes: Vec<u8> = ids.iter().flat_map(|id| self.piece(*id)).copied().collect();
+        let first = ids.iter().find(|id| !self.piece(**id).is_empty());
+        let added = first.is_some_and(|first| self.vocabulary.space_prefix.is_in(*first));
         let text = match bytes.strip_prefix(b" ") {
-            Some(rest) if self.vocabulary.space_prefix => rest,
+            Some(rest) if added => rest,
             _ => &bytes,
         };
         String::from_utf8_lossy(text).into_owned()

@@ -1,6 +1,10 @@
 //! A vocabulary that has been read, whichever file it is from: what makes tokens of a text, and the bytes of each token.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tokenizers::ModelWrapper;
+use tokenizers::models::unigram::Unigram;
 
 use crate::Error;
 use crate::model::sentencepiece::encode::{Names, Place, Text};
@@ -15,18 +19,38 @@ pub(crate) struct Vocabulary {
     pub(crate) pieces: Vec<Vec<u8>>,
     /// The spellings of tokens that steer the model and have no text.
     pub(crate) control: HashMap<u32, Box<str>>,
-    /// Whether a text gets a space in front before it becomes tokens, which the text of these tokens has not.
-    pub(crate) space_prefix: bool,
+    pub(crate) space_prefix: SpacePrefix,
     pub(crate) bos: Option<u32>,
     pub(crate) eos: Option<u32>,
     pub(crate) warnings: Vec<String>,
 }
 
+/// The space that a text gets in front before it becomes tokens, which the text of these tokens has not.
+#[derive(Debug)]
+pub(crate) enum SpacePrefix {
+    None,
+    /// Whatever the first token is.
+    Any,
+    /// If the first token is none of these: their space is one of the text.
+    Spelled(HashSet<u32>),
+}
+
+impl SpacePrefix {
+    /// Whether a space that this first token begins with was put there.
+    pub(crate) fn is_in(&self, first: u32) -> bool {
+        match self {
+            SpacePrefix::None => false,
+            SpacePrefix::Any => true,
+            SpacePrefix::Spelled(others) => !others.contains(&first),
+        }
+    }
+}
+
 /// What makes tokens of a text.
 #[derive(Debug)]
 pub(crate) enum Encoder {
-    /// The library `tokenizers`, without a post-processor.
-    Library(Box<tokenizers::Tokenizer>),
+    /// The library `tokenizers`, without a post-processor, and the unknown token of a unigram model.
+    Library(Box<tokenizers::Tokenizer>, Option<usize>),
     /// SentencePiece's scores.
     SentencePiece(Box<SentencePiece>, Names),
 }
@@ -35,8 +59,8 @@ impl Encoder {
     /// The tokens of a text.
     pub(crate) fn encode(&self, text: &str, kind: Text) -> Result<Vec<u32>, Error> {
         match self {
-            Encoder::Library(library) => {
-                let encoding = library.encode_fast(text, false).map_err(refused)?;
+            Encoder::Library(library, _) => {
+                let encoding = guarded(|| library.encode_fast(text, false))?;
                 Ok(encoding.get_ids().to_vec())
             }
             Encoder::SentencePiece(model, names) => {
@@ -48,8 +72,8 @@ impl Encoder {
     /// The tokens of a text, each with the bytes that it is of.
     pub(crate) fn places(&self, text: &str) -> Result<Vec<Place>, Error> {
         match self {
-            Encoder::Library(library) => {
-                let encoding = library.encode(text, false).map_err(refused)?;
+            Encoder::Library(library, _) => {
+                let encoding = guarded(|| library.encode(text, false))?;
                 let places = encoding.get_offsets().iter().map(|(start, end)| *start..*end);
                 Ok(std::iter::zip(encoding.get_ids().iter().copied(), places).collect())
             }
@@ -58,16 +82,44 @@ impl Encoder {
     }
 
     /// From now on, a control token that stands in a text by name is text.
-    pub(crate) fn take_literally(&mut self) {
+    pub(crate) fn take_literally(&mut self, control: &HashMap<u32, Box<str>>) {
         match self {
-            Encoder::Library(library) => library.set_encode_special_tokens(true),
+            Encoder::Library(library, unknown) => {
+                library.set_encode_special_tokens(true);
+                if let ModelWrapper::Unigram(model) = library.get_model()
+                    && let Some(model) = without_control(model, *unknown, control)
+                {
+                    library.with_model(model);
+                }
+            }
             Encoder::SentencePiece(_, names) => *names = Names::Literal,
         }
     }
 }
 
-fn refused(error: tokenizers::Error) -> Error {
-    Error::Encode(error.to_string())
+/// What the library makes of a text; it panics on some settings that it reads.
+fn guarded<T>(encode: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Error> {
+    let done = catch_unwind(AssertUnwindSafe(encode));
+    let encoded = done.map_err(|_| Error::Encode("the tokenizer library panicked".to_owned()))?;
+    encoded.map_err(|error| Error::Encode(error.to_string()))
+}
+
+/// A unigram model that makes no control tokens of what a text spells like them: merges never do, but here they are
+/// entries like others. Each is spelled as the last entry that is none, which the library then finds in its place.
+fn without_control(
+    model: &Unigram,
+    unknown: Option<usize>,
+    control: &HashMap<u32, Box<str>>,
+) -> Option<Unigram> {
+    let is_control = |id: usize| control.contains_key(&(id as u32));
+    let mut entries: Vec<(String, f64)> = model.iter().cloned().collect();
+    let last = (0..entries.len()).rev().find(|id| !is_control(*id))?;
+    let other = entries[last].0.clone();
+    // One behind it would be found in its place, and is not needed here.
+    entries.truncate(last.max(unknown.unwrap_or(0)) + 1);
+    let control = entries.iter_mut().take(last).enumerate().filter(|(id, _)| is_control(*id));
+    control.for_each(|(_, entry)| entry.0.clone_from(&other));
+    Unigram::from(entries, unknown, model.byte_fallback()).ok()
 }
 
 /// The tokens that have no text, by their numbers.

@@ -14,8 +14,8 @@ pub enum Fault {
     Model(String),
     #[error("tokenizer.ggml.pre is {found:?}; supported: {supported}")]
     PreTokenizer { found: String, supported: String },
-    #[error("the vocabulary has no merges (tokenizer.ggml.merges), without which a text has no tokens")]
-    NoMerges,
+    #[error("the vocabulary has no merges ({0}), without which a text has no tokens")]
+    NoMerges(&'static str),
     #[error("key \"{key}\" is {found}; expected {expected}")]
     Key { key: &'static str, found: String, expected: String },
     #[error("tokens {first} and {second} are both {text:?}")]
@@ -43,10 +43,20 @@ pub enum Fault {
     #[error("merges are left out at random (model.dropout), which is not supported")]
     Dropout,
     #[error(
-        "the decoder has a step of the type {0:?}; supported: ByteLevel, if the pre_tokenizer has it too, and \
-         Metaspace, or Replace of U+2581 with ByteFallback, Fuse and Strip, as SentencePiece's vocabularies have"
+        "the decoder {0}; supported: ByteLevel, if the pre_tokenizer has it too, and Metaspace, or Replace of U+2581, \
+         with ByteFallback, Fuse and Strip in this order, as SentencePiece's vocabularies have"
     )]
     Decoder(String),
+    #[error("{part} has the type {kind}, which is none of the tokenizer library's")]
+    Component { part: &'static str, kind: String },
+    #[error("{part}: {key} of {kind} {problem}")]
+    Setting { part: &'static str, kind: &'static str, key: &'static str, problem: String },
+    #[error("model.{key} is {value:?}, which is not supported")]
+    ModelSetting { key: &'static str, value: String },
+    #[error("added token {0:?} stands twice, with different settings")]
+    AddedTwice(String),
+    #[error("the post-processor puts the token {id} in front of a text; the vocabulary ends before {vocab}")]
+    BeginsOutside { id: u32, vocab: u32 },
     #[error("the vocabulary has the numbers 0 to {size}, excluded; at most {most} are supported")]
     Size { size: u32, most: u32 },
     #[error("token {text:?} has no number below vocab_size of config.json ({vocab})")]

@@ -78,8 +78,8 @@ impl<'a> Tables<'a> {
 
     pub(crate) fn merges(&self) -> Result<Vec<&'a str>, Fault> {
         match self.get("tokenizer.ggml.merges") {
-            None => Err(Fault::NoMerges),
-            Some(Value::Array(merges)) if merges.is_empty() => Err(Fault::NoMerges),
+            None => Err(Fault::NoMerges("tokenizer.ggml.merges")),
+            Some(Value::Array(merges)) if merges.is_empty() => Err(Fault::NoMerges("tokenizer.ggml.merges")),
             Some(_) => self.strings("tokenizer.ggml.merges"),
         }
     }

@@ -36,6 +36,7 @@ mod strings;
 mod synth;
 mod templates;
 mod tokenizer;
+mod tokenizer_json;
 mod transformers;
 mod write;
 

@@ -296,9 +296,9 @@ fn refuses_wrong_folders() {
     let refused =
         "the vocabulary has neither byte fallback nor an unknown token, so a text could lose characters";
     assert_eq!(error(lossy.to_string()), refused);
-    let refused = "the decoder has a step of the type \"WordPiece\"; supported: ByteLevel, if the pre_tokenizer has it \
-                   too, and Metaspace, or Replace of U+2581 with ByteFallback, Fuse and Strip, as SentencePiece's \
-                   vocabularies have";
+    let refused = "the decoder has a step of the type \"WordPiece\" where it stands; supported: ByteLevel, if the \
+                   pre_tokenizer has it too, and Metaspace, or Replace of U+2581, with ByteFallback, Fuse and Strip in \
+                   this order, as SentencePiece's vocabularies have";
     let word_piece = json!({"type": "WordPiece", "prefix": "##", "cleanup": true});
     assert_eq!(error(with(&bpe, "/decoder", word_piece).to_string()), refused);
     let refused = "the vocabulary is of the kind \"WordLevel\"; supported: BPE, Unigram";

@@ -11,7 +11,7 @@ fn small() -> Tokenizer {
 }
 
 /// GPT-2's spelling of the bytes 0 to 255, in a vocabulary of nothing else.
-fn letters() -> Vec<String> {
+pub(crate) fn letters() -> Vec<String> {
     let mut next = '\u{100}'..;
     (0..=255u8)
         .map(|b| match b {

@@ -2,7 +2,6 @@
 
 mod batches;
 mod chat;
-mod distinct;
 mod order;
 mod preprocess;
 mod row;

@@ -9,9 +9,9 @@
 use serde_json::error::Category;
 use serde_json::{Map, Value};
 use warpwright_engine::chat::Conversation;
+use warpwright_engine::unique_keys;
 
 use super::chat::{self, Tokens};
-use super::distinct;
 use super::preprocess::Preprocess;
 
 pub(super) enum Row {
@@ -31,7 +31,7 @@ impl Row {
         let Value::Object(object) = value else {
             return Err("is no JSON object; write a sample as {\"text\": \"..\"}".into());
         };
-        distinct::check(line)?;
+        unique_keys(line)?;
         let has = |key: &str| object.contains_key(key);
         let string = |key: &str| string(&object, key);
         let completion = |prompt, completion| Ok(Row::Completion { prompt, completion });

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use warpwright_engine::unique_keys;
 
 use super::session::Session;
 use crate::failure::Failure;
 use crate::limited;
 use crate::message::Message;
 use crate::output::{Content, Output};
-use crate::terminal::say;
+use crate::terminal::{counted, say};
 
 /// What a line may ask for.
 #[derive(Debug, PartialEq, Eq)]
@@ -80,7 +81,7 @@ impl Command {
             Command::Save(file) => save(session.messages(), &file)?,
             Command::Load(file) => {
                 let messages = load(&file)?;
-                say(format!("{} messages", messages.len()));
+                say(counted(messages.len(), "message"));
                 session.load(messages)?;
             }
             Command::Tool(name, result) => session.tool(&name, &result)?,
@@ -101,7 +102,7 @@ fn save(messages: &[Message], file: &Path) -> Result<(), Failure> {
         Err(Failure::Runtime(sentence)) => return Err(Failure::Input(sentence)),
         written => written?,
     }
-    say(format!("{} messages", messages.len()));
+    say(counted(messages.len(), "message"));
     Ok(())
 }
 
@@ -109,6 +110,7 @@ fn load(file: &Path) -> Result<Vec<Message>, Failure> {
     let text = limited::read("conversation", file)?;
     let wrong = |problem: String| Failure::Input(format!("{} {problem}", file.display()));
     let value: Value = serde_json::from_str(&text).map_err(|error| wrong(format!("is no JSON: {error}")))?;
+    unique_keys(text.as_bytes()).map_err(wrong)?;
     messages(&value).map_err(wrong)
 }
 

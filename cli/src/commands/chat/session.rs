@@ -234,14 +234,18 @@ impl<'a> Session<'a> {
         while self.limits.when_full == WhenFull::Drop && prompt.len() > ctx - ctx / 4 && self.drop_turn() {
             prompt = self.tokens(said)?;
         }
-        let dropped = self.dropped - before;
-        if dropped > 0 {
-            let line = if said.is_empty() { "" } else { "\n" };
-            say(format!(
-                "{line}(the context of {ctx} positions is full: the oldest {dropped} messages are dropped)"
-            ));
+        if prompt.len() > ctx {
+            // What does not help is not done.
+            self.dropped = before;
+            return Ok(None);
         }
-        Ok(Some(prompt).filter(|prompt| prompt.len() <= ctx))
+        let line = if said.is_empty() { "" } else { "\n" };
+        let dropped = match self.dropped - before {
+            1 => "message is".to_owned(),
+            dropped => format!("{dropped} messages are"),
+        };
+        say(format!("{line}(the context of {ctx} positions is full: the oldest {dropped} dropped)"));
+        Ok(Some(prompt))
     }
 
     /// The tokens of what is not dropped.

@@ -9,7 +9,7 @@ use ptx_emu::{ErrorKind, Kernel, Module, Param, ParseError, ParseErrors, Refused
 use super::bind::example;
 use super::command_line::quoted;
 use crate::failure::Failure;
-use crate::terminal::printable;
+use crate::terminal::{counted, printable};
 
 /// Forms that are named of a kernel before the others are counted.
 const NAMED: usize = 3;
@@ -60,11 +60,6 @@ fn kernels(runs: usize, refused: usize) -> String {
         (0, _) => format!("{all}, none of which can run"),
         _ => format!("{all}, {refused} of which cannot run"),
     }
-}
-
-/// `1 kernel`, `2 kernels`.
-fn counted(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// `name(x: .u64, n: .u32)`; parameters of nvcc and Triton without the kernel's name in front.

@@ -7,6 +7,7 @@ use ptx_emu::{Class, Fault, RustPlace, SourcePlace};
 
 use super::bind::role;
 use super::command_line;
+use crate::terminal::counted;
 
 /// Elements of a buffer that are shown.
 const SHOWN: usize = 8;
@@ -116,11 +117,10 @@ pub(crate) fn buffer(buffer: &Buffer) -> String {
 
 /// The last line.
 pub(crate) fn summary(report: &Report) -> String {
-    let count = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-    let schedules = count(report.schedules, "schedule");
+    let schedules = counted(report.schedules as usize, "schedule");
     let executed = report.stats.lane_instructions;
     match report.findings.len() {
         0 => format!("nothing found in {schedules}; {executed} instructions in each, over all threads"),
-        n => format!("{} in {schedules}", count(n as u64, "finding")),
+        n => format!("{} in {schedules}", counted(n, "finding")),
     }
 }

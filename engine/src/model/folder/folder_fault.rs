@@ -13,6 +13,8 @@ pub enum Fault {
     NoWeights { pickle: bool },
     #[error("it is no JSON: {0}")]
     Json(String),
+    #[error("it {0}")]
+    Keys(String),
     #[error("it is no JSON object")]
     NotObject,
     #[error("{0}")]

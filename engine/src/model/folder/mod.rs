@@ -4,6 +4,7 @@
 //! of transformers (`modeling_llama.py`, `modeling_qwen2.py`, `modeling_qwen3.py`). Rows of Q and K are in the order of
 //! these files: a rotary pair is an element of a head's first half and one of its second, in the family `llama` too.
 
+pub(crate) mod components;
 pub(crate) mod config;
 pub(crate) mod contents;
 pub(crate) mod folder_fault;
@@ -11,11 +12,13 @@ pub(crate) mod four_bit;
 pub(crate) mod json;
 pub(crate) mod known;
 pub(crate) mod names;
+pub(crate) mod pattern;
 pub(crate) mod quantization;
 pub(crate) mod read;
 pub(crate) mod rope;
 pub(crate) mod shard;
 pub(crate) mod special;
+pub(crate) mod spelled;
 pub(crate) mod tensor;
 pub(crate) mod tokenizer_json;
 pub(crate) mod vocabulary;

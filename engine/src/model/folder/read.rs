@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use crate::Error;
 use crate::model::file::StableFile;
 use crate::model::folder::folder_fault::Fault;
+use crate::unique_keys::unique_keys;
 
 /// The longest file that is read whole. The largest known tokenizer.json has 33 MB.
 const MOST: u64 = 1 << 28;
@@ -48,7 +49,10 @@ pub(crate) fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Val
     let Some(bytes) = bytes(folder, name)? else { return Ok(None) };
     let fault = |fault| Error::Folder { path: folder.join(name), fault: Box::new(fault) };
     match serde_json::from_slice(&bytes) {
-        Ok(Value::Object(object)) => Ok(Some(object)),
+        Ok(Value::Object(object)) => {
+            unique_keys(&bytes).map_err(|problem| fault(Fault::Keys(problem)))?;
+            Ok(Some(object))
+        }
         Ok(_) => Err(fault(Fault::NotObject)),
         Err(error) => Err(fault(Fault::Json(error.to_string()))),
     }

@@ -24,12 +24,21 @@ pub(crate) const TEMPLATE_JSON: &str = "chat_template.json";
 pub(crate) const GENERATION: &str = "generation_config.json";
 
 /// A token of `added_tokens`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct Added {
     pub(crate) id: u32,
     pub(crate) content: String,
     #[serde(default)]
     pub(crate) special: bool,
+    // How it is found in a text, which the library knows.
+    #[serde(default)]
+    single_word: bool,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+    #[serde(default)]
+    normalized: bool,
 }
 
 /// What is read of `tokenizer.json` to find the tokens that end a text.

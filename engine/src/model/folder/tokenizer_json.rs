@@ -1,5 +1,5 @@
-//! What is read of `tokenizer.json` besides what the library `tokenizers` reads: the bytes of each token, and what the
-//! library would panic on.
+//! What is read of `tokenizer.json` besides what the library `tokenizers` reads: the spelling of each token, and what the
+//! library would leave out without a word or panic on.
 
 use std::collections::HashMap;
 
@@ -7,12 +7,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::model::byte_level;
+use crate::model::folder::components::{self, Part};
 use crate::model::folder::special::Added;
-use crate::model::sentencepiece::charsmap::Charsmap;
-use crate::model::sentencepiece::model::SPACE;
+use crate::model::folder::spelled::Spelled;
 use crate::model::sentencepiece::read;
 use crate::model::stop;
-use crate::model::token_type::{BYTE, CONTROL, NORMAL, USER_DEFINED};
+use crate::model::token_type::{CONTROL, NORMAL, USER_DEFINED};
 use crate::model::vocabulary_fault::Fault;
 
 /// The file.
@@ -26,6 +26,8 @@ pub(crate) struct File {
     decoder: Value,
     #[serde(default)]
     pre_tokenizer: Value,
+    #[serde(default)]
+    post_processor: Value,
     model: Model,
 }
 
@@ -34,11 +36,15 @@ struct Model {
     #[serde(rename = "type", default)]
     kind: Option<String>,
     #[serde(default)]
-    byte_fallback: bool,
+    byte_fallback: Option<bool>,
     #[serde(default)]
     dropout: Option<f64>,
     #[serde(default)]
     unk_token: Option<String>,
+    #[serde(default)]
+    unk_id: Option<usize>,
+    #[serde(default)]
+    continuing_subword_prefix: Option<String>,
     /// By name, so that a vocabulary of another kind is refused by that.
     #[serde(default)]
     vocab: Value,
@@ -52,39 +58,6 @@ struct Model {
 enum Merge {
     Pair(String, String),
     Line(String),
-}
-
-/// How the tokens are spelled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spelled {
-    /// Each byte as a character of GPT-2's alphabet.
-    Bytes,
-    /// As they are, with U+2581 for a space.
-    Spaces {
-        /// A text has got a space in front.
-        prefix: bool,
-        /// Tokens such as `<0x0A>` are bytes.
-        bytes: bool,
-    },
-}
-
-impl Spelled {
-    /// The bytes of a token.
-    pub(crate) fn piece(self, text: &str, kind: i64) -> Vec<u8> {
-        match self {
-            Spelled::Bytes => byte_level::piece(text, kind),
-            _ if kind == USER_DEFINED => text.as_bytes().to_vec(),
-            Spelled::Spaces { bytes, .. } => {
-                let byte = bytes && kind == NORMAL && read::byte(text).is_some();
-                read::piece(text, if byte { BYTE } else { kind })
-            }
-        }
-    }
-
-    /// Whether a text has got a space in front.
-    pub(crate) fn space_prefix(self) -> bool {
-        matches!(self, Spelled::Spaces { prefix: true, .. })
-    }
 }
 
 impl File {
@@ -130,21 +103,54 @@ impl File {
         for (text, id) in self.listed()? {
             set(id, text, NORMAL)?;
         }
-        for Added { id, content, special } in &self.added_tokens {
+        for Added { id, content, special, .. } in &self.added_tokens {
             let control = *special || stop::is_marker(content);
             set(Some(u64::from(*id)), content, if control { CONTROL } else { USER_DEFINED })?;
         }
         Ok(tokens)
     }
 
-    /// Refuses what is not supported, and what the library would panic on; says how the tokens are spelled, and warns of
-    /// texts that lose bytes.
-    pub(crate) fn check(&self, tokens: &[(&str, i64)]) -> Result<(Spelled, Option<String>), Fault> {
+    /// The unknown token of a unigram model.
+    pub(crate) fn unknown(&self) -> Option<usize> {
+        self.model.unk_id
+    }
+
+    /// Those of the added tokens that end a text by their spelling, and of which the file says that they may stand in
+    /// any text.
+    pub(crate) fn has_common_markers(&self) -> bool {
+        self.added_tokens.iter().any(|added| !added.special && stop::is_marker(&added.content))
+    }
+
+    /// Refuses components and settings that are not supported; gives a warning for each key that is left out.
+    pub(crate) fn check_parts(&self, vocab: u32) -> Result<Vec<String>, Fault> {
+        let mut spare = vec![];
+        let parts = [
+            (Part::Normalizer, &self.normalizer),
+            (Part::PreTokenizer, &self.pre_tokenizer),
+            (Part::PostProcessor, &self.post_processor),
+            (Part::Decoder, &self.decoder),
+        ];
+        for (part, component) in parts {
+            components::check(part, component, vocab, &mut spare)?;
+        }
         if self.model.dropout.is_some_and(|share| share != 0.0) {
             return Err(Fault::Dropout);
         }
-        check_charsmaps(&self.normalizer)?;
-        let spelled = self.spelled()?;
+        if let Some(value) = self.model.continuing_subword_prefix.clone().filter(|value| !value.is_empty()) {
+            return Err(Fault::ModelSetting { key: "continuing_subword_prefix", value });
+        }
+        let mut seen = HashMap::new();
+        for added in &self.added_tokens {
+            if seen.insert(&added.content, added).is_some_and(|before| before != added) {
+                return Err(Fault::AddedTwice(added.content.clone()));
+            }
+        }
+        Ok(spare.into_iter().map(|key| format!("the key {key} is not known, and left out")).collect())
+    }
+
+    /// Refuses a vocabulary that is not complete; says how the tokens are spelled, and warns of texts that lose bytes.
+    pub(crate) fn check(&self, tokens: &[(&str, i64)]) -> Result<(Spelled, Option<String>), Fault> {
+        let spelled = Spelled::new(&self.decoder, &self.pre_tokenizer, &self.normalizer)?;
         if self.kind() == "Unigram" {
             return read::check_lengths(tokens.iter().map(|(text, _)| *text)).map(|()| (spelled, None));
         }
@@ -152,77 +158,26 @@ impl File {
         let lossy = match (spelled, &self.model.unk_token) {
             (Spelled::Bytes, _) => byte_level::check_bytes(&ids)?,
             (_, Some(_)) => None,
-            (_, None) if self.model.byte_fallback => read::check_bytes(&ids).map(|()| None)?,
+            (_, None) if self.model.byte_fallback == Some(true) => read::check_bytes(&ids).map(|()| None)?,
             (_, None) => return Err(Fault::NoUnknown),
         };
         if self.model.merges.is_empty() {
-            return Err(Fault::NoMerges);
+            return Err(Fault::NoMerges("model.merges"));
         }
-        let pairs = self.model.merges.iter().map(|merge| match merge {
+        // The first line of older files says the version.
+        let version = |merge: &&Merge| matches!(merge, Merge::Line(line) if line.starts_with("#version"));
+        let pairs = self.model.merges.iter().filter(|merge| !version(merge)).map(|merge| match merge {
             Merge::Pair(a, b) => Ok((a.as_str(), b.as_str())),
             Merge::Line(line) => line.split_once(' ').ok_or(line.as_str()),
         });
         byte_level::merges(pairs, &ids).map(|_| (spelled, lossy))
-    }
-
-    /// How the tokens are spelled, as the decoder has it.
-    fn spelled(&self) -> Result<Spelled, Fault> {
-        let steps = steps_of(&self.decoder);
-        let byte_level = |step: &&Value| step["type"] == "ByteLevel";
-        if steps.iter().any(byte_level) && steps_of(&self.pre_tokenizer).iter().any(byte_level) {
-            return Ok(Spelled::Bytes);
-        }
-        let (mut prefix, mut bytes, mut spaces) = (false, false, false);
-        for step in steps {
-            match step["type"].as_str().unwrap_or_default() {
-                "Metaspace" => (spaces, prefix) = (true, has_prefix(step)),
-                "Replace" if is_space(step) => spaces = true,
-                "ByteFallback" => bytes = true,
-                "Fuse" => {}
-                "Strip" if step["content"] == " " && step["stop"] == 0 => prefix = step["start"] != 0,
-                other => return Err(Fault::Decoder(other.to_owned())),
-            }
-        }
-        if spaces { Ok(Spelled::Spaces { prefix, bytes }) } else { Err(Fault::Decoder(String::new())) }
     }
 }
 
 /// The most tokens of a file that comes without `config.json`.
 const MOST: u32 = 1 << 24;
 
-/// A step, or those that it consists of.
-fn steps_of(step: &Value) -> Vec<&Value> {
-    let several = ["pretokenizers", "decoders", "normalizers"];
-    match several.iter().find_map(|key| step.get(key)?.as_array()) {
-        Some(steps) => steps.iter().flat_map(steps_of).collect(),
-        None => vec![step],
-    }
-}
-
 /// The spelling in an entry of a unigram vocabulary, which is a pair with its score.
 fn first(entry: &Value) -> &str {
     entry.get(0).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// Whether a step makes U+2581 a space.
-fn is_space(step: &Value) -> bool {
-    step["pattern"]["String"] == String::from(SPACE) && step["content"] == " "
-}
-
-/// Whether a `Metaspace` puts a space in front.
-fn has_prefix(step: &Value) -> bool {
-    match step.get("prepend_scheme").and_then(Value::as_str) {
-        Some(scheme) => scheme != "never",
-        None => step.get("add_prefix_space") != Some(&Value::Bool(false)),
-    }
-}
-
-/// Refuses a normalization that would lead the library out of its array.
-fn check_charsmaps(normalizer: &Value) -> Result<(), Fault> {
-    for step in steps_of(normalizer).into_iter().filter(|step| step["type"] == "Precompiled") {
-        let text = step["precompiled_charsmap"].as_str().unwrap_or_default();
-        let bytes = base64::decode(text).map_err(|_| Fault::Charsmap)?;
-        Charsmap::new(&bytes).ok_or(Fault::Charsmap)?;
-    }
-    Ok(())
 }

@@ -9,9 +9,13 @@ use crate::Error;
 use crate::model::folder::folder_fault::Fault as FolderFault;
 use crate::model::folder::read;
 use crate::model::folder::special::{self, TOKENIZER, TOKENIZER_CONFIG, spelling};
+use crate::model::folder::spelled::Spelled;
 use crate::model::folder::tokenizer_json::File;
+use crate::model::stop;
+use crate::model::token_type::{NORMAL, USER_DEFINED};
 use crate::model::vocabulary::{Encoder, Vocabulary, control};
 use crate::model::vocabulary_fault::Fault;
+use crate::unique_keys::unique_keys;
 
 /// Reads the vocabulary of a folder whose model has so many tokens; without a number, as many as it lists.
 pub(crate) fn read(
@@ -24,41 +28,74 @@ pub(crate) fn read(
     let Some(bytes) = read::bytes(folder, TOKENIZER)? else {
         return Err(Error::Tokenizer { path: folder.to_owned(), fault: Box::new(Fault::NoFile) });
     };
-    let file: File = serde_json::from_slice(&bytes).map_err(|error| Error::Folder {
-        path: path.clone(),
-        fault: Box::new(FolderFault::Json(error.to_string())),
-    })?;
+    let file = parse(&bytes).map_err(|fault| Error::Folder { path: path.clone(), fault: Box::new(fault) })?;
     let vocab = vocab.map_or_else(|| file.size(), Ok).map_err(fault)?;
     let tokens = file.tokens(vocab).map_err(fault)?;
+    let spare = file.check_parts(vocab).map_err(fault)?;
     let (spelled, lossy) = file.check(&tokens).map_err(fault)?;
     let encoder = encoder(&bytes, &file).map_err(fault)?;
     let settings = read::object(folder, TOKENIZER_CONFIG)?;
-    let (bos, warning) = bos(&encoder, settings.as_ref()).map_err(fault)?;
+    let (bos, warning) = bos(&encoder, settings.as_ref(), vocab).map_err(fault)?;
     let eos = eos(&encoder, settings.unwrap_or_default(), config, vocab).map_err(fault)?;
     let mut encoder = encoder;
     // What it adds is known now; it would also take white space out of the tokens' offsets.
     encoder.with_post_processor(None::<PostProcessorWrapper>);
     Ok(Vocabulary {
-        encoder: Encoder::Library(Box::new(encoder)),
-        pieces: tokens.iter().map(|(text, kind)| spelled.piece(text, *kind)).collect(),
+        pieces: pieces(&tokens, spelled, &encoder),
+        encoder: Encoder::Library(Box::new(encoder), file.unknown()),
         control: control(tokens.iter().copied()),
-        space_prefix: spelled.space_prefix(),
+        space_prefix: spelled.space_prefix(&tokens),
         bos,
         eos,
-        warnings: warning.into_iter().chain(lossy).collect(),
+        warnings: warning.into_iter().chain(lossy).chain(spare).collect(),
     })
+}
+
+/// The file, if no object in it has a key twice.
+fn parse(bytes: &[u8]) -> Result<File, FolderFault> {
+    let file = serde_json::from_slice(bytes).map_err(|error| FolderFault::Json(error.to_string()))?;
+    unique_keys(bytes).map_err(FolderFault::Keys)?;
+    Ok(file)
+}
+
+/// The bytes of each token. One that is found in a normalized text is normalized itself.
+fn pieces(tokens: &[(&str, i64)], spelled: Spelled, encoder: &tokenizers::Tokenizer) -> Vec<Vec<u8>> {
+    let added = encoder.get_added_vocabulary();
+    let piece = |(id, (text, kind)): (u32, &(&str, i64))| match added.simple_id_to_token(id) {
+        Some(normalized) if *kind == USER_DEFINED && normalized != *text => {
+            spelled.piece(&normalized, NORMAL)
+        }
+        _ => spelled.piece(text, *kind),
+    };
+    (0..).zip(tokens).map(piece).collect()
 }
 
 /// The library's tokenizer, of a file that has been checked.
 fn encoder(bytes: &[u8], file: &File) -> Result<tokenizers::Tokenizer, Fault> {
     let library = |error: tokenizers::Error| Fault::Library(error.to_string());
-    let mut encoder = tokenizers::Tokenizer::from_bytes(bytes).map_err(library)?;
+    let mut encoder = match file.has_common_markers() {
+        true => tokenizers::Tokenizer::from_bytes(with_special_markers(bytes)),
+        false => tokenizers::Tokenizer::from_bytes(bytes),
+    }
+    .map_err(library)?;
     encoder.with_padding(None);
     encoder.with_truncation(None).map_err(library)?;
     match file.added_tokens.iter().find(|t| encoder.token_to_id(&t.content) != Some(t.id)) {
         Some(added) => Err(Fault::AddedId { id: added.id, text: added.content.clone() }),
         None => Ok(encoder),
     }
+}
+
+/// The file with all added tokens that end a text by their spelling as special ones, so that a text that is taken
+/// literally has none.
+fn with_special_markers(bytes: &[u8]) -> Vec<u8> {
+    let mut file: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    for added in file["added_tokens"].as_array_mut().into_iter().flatten() {
+        if added["content"].as_str().is_some_and(stop::is_marker) {
+            added["special"] = true.into();
+        }
+    }
+    file.to_string().into_bytes()
 }
 
 /// The token that ends a text: by its spelling, or by its number in `config.json`.
@@ -83,6 +120,7 @@ fn eos(
 fn bos(
     encoder: &tokenizers::Tokenizer,
     settings: Option<&Map<String, Value>>,
+    vocab: u32,
 ) -> Result<(Option<u32>, Option<String>), Fault> {
     let ids = |special| {
         let encoding = encoder.encode_fast("a", special).map_err(|e| Fault::Library(e.to_string()))?;
@@ -91,7 +129,8 @@ fn bos(
     let (all, text) = (ids(true)?, ids(false)?);
     let added = match all.strip_suffix(&text[..]) {
         Some([]) => None,
-        Some([bos]) => Some(*bos),
+        Some([bos]) if *bos >= vocab => return Err(Fault::BeginsOutside { id: *bos, vocab }),
+        Some([bos]) if !text.is_empty() => Some(*bos),
         _ => return Err(Fault::PostProcessor { all, text }),
     };
     let wanted = settings.and_then(|settings| settings.get("add_bos_token")?.as_bool());

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// Refuses JSON with an object that has a key twice; the problem completes "it".
-pub(super) fn check(json: &[u8]) -> Result<(), String> {
+pub fn unique_keys(json: &[u8]) -> Result<(), String> {
     let checked: Result<Distinct, _> = serde_json::from_slice(json);
     let problem = checked.err().map(|error| error.to_string());
     problem.map_or(Ok(()), |problem| Err(problem.split(" at line ").next().unwrap_or_default().to_owned()))
@@ -66,12 +66,12 @@ mod tests {
     #[test]
     fn a_key_may_stand_once_in_an_object() {
         for right in ["{}", r#"{"a": [{"b": 1.5}, {"b": null}], "b": {"a": "a", "c": true}}"#, "3", "-3"] {
-            assert_eq!(check(right.as_bytes()), Ok(()), "{right}");
+            assert_eq!(unique_keys(right.as_bytes()), Ok(()), "{right}");
         }
         let wrong = [r#"{"a": 1, "\u0061": 2}"#, r#"{"b": [0, {"a": "x", "c": {}, "a": "y"}]}"#];
         for wrong in wrong {
             assert_eq!(
-                check(wrong.as_bytes()),
+                unique_keys(wrong.as_bytes()),
                 Err("has the key \"a\" twice in one object".into()),
                 "{wrong}"
             );
