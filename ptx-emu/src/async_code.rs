@@ -48,6 +48,17 @@ pub(crate) struct TensorCopy {
     pub(crate) blocks: Option<u32>,
 }
 
+/// What is done to a tensor map.
+#[derive(Clone, Debug)]
+pub(crate) enum OfMap {
+    /// `tensormap.replace`
+    Change(MapChange),
+    /// `tensormap.cp_fenceproxy`: to the first address, from the second
+    Copy([Address; 2]),
+    /// `fence.proxy.tensormap::generic.acquire`
+    Fence(Address),
+}
+
 /// `tensormap.replace`: a field of the tensor map at an address gets a value.
 #[derive(Clone, Debug)]
 pub(crate) struct MapChange {

@@ -1,6 +1,6 @@
 //! The decoded form of a kernel: instructions with registers, labels and addresses resolved.
 
-use crate::async_code::{AsyncStore, BulkStore, MapChange, TensorCopy, Wgmma};
+use crate::async_code::{AsyncStore, BulkStore, OfMap, TensorCopy, Wgmma};
 pub(crate) use crate::async_code::{BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Phase, ThreadCopy};
 pub(crate) use crate::call_code::{ABSENT, Call, CallTarget, Formal, Passed, Routine, SystemCall};
 use crate::exec::regs::{Alu, Bank, Regs, Slots, Undefined};
@@ -222,12 +222,7 @@ pub(crate) enum Op {
     TensorLoad(Box<TensorCopy>),
     /// `cp.async.bulk.tensor` out of shared memory
     TensorStore(Box<TensorCopy>),
-    /// `tensormap.replace`
-    MapChange(Box<MapChange>),
-    /// `tensormap.cp_fenceproxy`: where to, and from where
-    MapCopy(Box<[Address; 2]>),
-    /// `fence.proxy.tensormap::generic.acquire`
-    MapFence(Address),
+    TensorMap(Box<OfMap>),
     /// `st.async` and `red.async`
     AsyncStore(Box<AsyncStore>),
     /// `cp.async.bulk` out of shared memory

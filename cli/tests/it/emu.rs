@@ -152,7 +152,8 @@ fn the_record_of_accesses_has_the_memory_that_is_asked_for() {
     let limited = |size| saxpy(&["--race", "--race-memory", size]);
     let end = limited("1K");
     let [first, .., last] = &end.out.lines().collect::<Vec<_>>()[..] else { panic!("{}", end.err) };
-    let wanted = "finding 1: TraceFull: the record of the traced launch has reached its limit of 1024 bytes, and";
+    let wanted =
+        "finding 1: TraceFull: the record of the traced launch has reached its limit of 1024 bytes, and";
     assert!(end.code == Some(1) && first.starts_with(wanted), "{}{}", end.out, end.err);
     assert!(end.out.contains("\n  do      raise --race-memory, or launch fewer blocks"), "{}", end.out);
     assert!(end.out.contains(" --race --race-memory 1K --seed 0\n"), "{}", end.out);

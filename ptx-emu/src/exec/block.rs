@@ -286,7 +286,7 @@ fn has_async_proxy(code: &Code) -> bool {
                 | Op::TensorLoad(_)
                 | Op::TensorStore(_)
                 | Op::AsyncStore(_)
-                | Op::MapChange(_)
+                | Op::TensorMap(_)
                 | Op::Wgmma(_)
         )
     };

@@ -10,7 +10,7 @@ use super::memory::{Resolved, resolve};
 use super::shared::Access;
 use super::warp::Warp;
 use crate::accesses::MemoryOperation;
-use crate::async_code::MapChange;
+use crate::async_code::{MapChange, OfMap};
 use crate::code::{Address, Space};
 use crate::tensor_map::TensorMap;
 use crate::{Class, Fault};
@@ -19,8 +19,15 @@ use crate::{Class, Fault};
 const BYTES: u32 = 128;
 
 impl Worker<'_, '_> {
-    /// `tensormap.replace`
-    pub(crate) fn change_map(&mut self, w: &mut Warp, mask: u32, c: &MapChange) -> Checked<()> {
+    pub(crate) fn operate_on_map(&mut self, w: &mut Warp, mask: u32, op: &OfMap) -> Checked<()> {
+        match op {
+            OfMap::Change(change) => self.change_map(w, mask, change),
+            OfMap::Copy(places) => self.copy_map(w, mask, places),
+            OfMap::Fence(at) => self.fence_map(w, mask, at),
+        }
+    }
+
+    fn change_map(&mut self, w: &mut Warp, mask: u32, c: &MapChange) -> Checked<()> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &c.address, &mut addresses)?;
         self.check_map_alignment(w, mask, &addresses)?;
@@ -69,7 +76,7 @@ impl Worker<'_, '_> {
     }
 
     /// `tensormap.cp_fenceproxy`: threads that name the same places make one copy.
-    pub(crate) fn copy_map(&mut self, w: &mut Warp, mask: u32, [to, from]: &[Address; 2]) -> Checked<()> {
+    fn copy_map(&mut self, w: &mut Warp, mask: u32, [to, from]: &[Address; 2]) -> Checked<()> {
         self.check_whole(w, mask)?;
         let (mut target, mut source) = ([0; 32], [0; 32]);
         self.addresses(w, mask, to, &mut target)?;
@@ -93,7 +100,7 @@ impl Worker<'_, '_> {
     }
 
     /// `fence.proxy.tensormap::generic.acquire`
-    pub(crate) fn fence_map(&mut self, w: &Warp, mask: u32, at: &Address) -> Checked<()> {
+    fn fence_map(&mut self, w: &Warp, mask: u32, at: &Address) -> Checked<()> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, at, &mut addresses)?;
         self.changed_maps.retain(|changed| !addresses.contains(changed));

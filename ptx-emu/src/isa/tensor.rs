@@ -2,7 +2,7 @@
 //! tensor maps ("tensormap.replace").
 
 use super::Decoder;
-use crate::async_code::{BulkStore, MapChange, Reduction, TensorCopy};
+use crate::async_code::{BulkStore, MapChange, OfMap, Reduction, TensorCopy};
 use crate::code::{Op, RegisterOperand, Space};
 use crate::decode::Decode;
 use crate::exec::regs::Bank;
@@ -169,7 +169,7 @@ fn tensormap(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         }
     };
     let address = d.address(0, space == Space::Shared)?;
-    Ok(Op::MapChange(Box::new(MapChange { space, address, field, value })))
+    Ok(Op::TensorMap(Box::new(OfMap::Change(MapChange { space, address, field, value }))))
 }
 
 const SCOPES: &[(&str, ())] = &[(".cta", ()), (".cluster", ()), (".gpu", ()), (".sys", ())];
@@ -185,7 +185,7 @@ fn map_copy(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".aligned", ())])?;
     d.operands(3, 3)?;
     whole_map(d, 2)?;
-    Ok(Op::MapCopy(Box::new([d.address(0, false)?, d.address(1, true)?])))
+    Ok(Op::TensorMap(Box::new(OfMap::Copy([d.address(0, false)?, d.address(1, true)?]))))
 }
 
 /// `fence.proxy.tensormap::generic.acquire.scope [map], 128` and `.release.scope`, which orders what comes before.
@@ -200,7 +200,7 @@ pub(super) fn fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     d.operands(2, 2)?;
     whole_map(d, 1)?;
-    Ok(Op::MapFence(d.address(0, false)?))
+    Ok(Op::TensorMap(Box::new(OfMap::Fence(d.address(0, false)?))))
 }
 
 /// An operand that is the size of a tensor map.
