@@ -2,6 +2,7 @@
 //! warpgroups, copies into and out of shared memory.
 
 use crate::code::{Address, Element, PredSource, RegisterOperand, Space};
+use crate::tensor_map::MapField;
 
 /// `wgmma.mma_async`: `d = a * b + d` with 64 rows, 16 for each warp.
 #[derive(Clone, Debug)]
@@ -47,6 +48,26 @@ pub(crate) struct TensorCopy {
     pub(crate) blocks: Option<u32>,
 }
 
+/// What is done to a tensor map.
+#[derive(Clone, Debug)]
+pub(crate) enum OfMap {
+    /// `tensormap.replace`
+    Change(MapChange),
+    /// `tensormap.cp_fenceproxy`: to the first address, from the second
+    Copy([Address; 2]),
+    /// `fence.proxy.tensormap::generic.acquire`
+    Fence(Address),
+}
+
+/// `tensormap.replace`: a field of the tensor map at an address gets a value.
+#[derive(Clone, Debug)]
+pub(crate) struct MapChange {
+    pub(crate) space: Space,
+    pub(crate) address: Address,
+    pub(crate) field: MapField,
+    pub(crate) value: RegisterOperand,
+}
+
 /// A bulk copy from shared to global memory.
 #[derive(Clone, Debug)]
 pub(crate) struct BulkStore {
@@ -58,7 +79,7 @@ pub(crate) struct BulkStore {
     pub(crate) reduction: Option<Reduction>,
 }
 
-/// `cp.reduce.async.bulk`: the bytes of an element, and its new value from the old one and the copied one.
+/// `cp.reduce.async.bulk` and `red.async`: the bytes of an element, and its new value from the old one and the copied one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reduction {
     pub(crate) bytes: u32,
@@ -124,13 +145,17 @@ pub(crate) struct BulkCopy {
     pub(crate) blocks: Option<u32>,
 }
 
-/// `st.async`: a store to shared memory of the cluster that completes on an mbarrier.
+/// `st.async` and `red.async`: a store to shared memory of the cluster that completes on an mbarrier.
 #[derive(Clone, Debug)]
 pub(crate) struct AsyncStore {
+    /// That of both addresses.
+    pub(crate) space: Space,
     pub(crate) to: Address,
     /// One register for each element.
     pub(crate) values: Vec<RegisterOperand>,
     pub(crate) barrier: Address,
+    /// Of a reduction, what is done to the element.
+    pub(crate) reduction: Option<Reduction>,
 }
 
 /// A thread's own copy from global to shared memory.

@@ -1,11 +1,11 @@
 //! The decoded form of a kernel: instructions with registers, labels and addresses resolved.
 
-use crate::async_code::{AsyncStore, BulkStore, TensorCopy, Wgmma};
+use crate::async_code::{AsyncStore, BulkStore, OfMap, TensorCopy, Wgmma};
 pub(crate) use crate::async_code::{BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Phase, ThreadCopy};
 pub(crate) use crate::call_code::{ABSENT, Call, CallTarget, Formal, Passed, Routine, SystemCall};
 use crate::exec::regs::{Alu, Bank, Regs, Slots, Undefined};
 pub(crate) use crate::fragment_code::{
-    Element, Fragment, Item, LoadMatrix, Mma, Product, Role, Shape, WarpMatrix,
+    Element, Fragment, Item, LoadMatrix, Mma, Product, Role, Shape, Sparsity, WarpMatrix,
 };
 pub(crate) use crate::video_code::{Second, Video, VideoElement, VideoOp};
 
@@ -222,7 +222,8 @@ pub(crate) enum Op {
     TensorLoad(Box<TensorCopy>),
     /// `cp.async.bulk.tensor` out of shared memory
     TensorStore(Box<TensorCopy>),
-    /// `st.async`
+    TensorMap(Box<OfMap>),
+    /// `st.async` and `red.async`
     AsyncStore(Box<AsyncStore>),
     /// `cp.async.bulk` out of shared memory
     BulkStore(Box<BulkStore>),

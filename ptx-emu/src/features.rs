@@ -222,10 +222,15 @@ const NEEDS: &[Need] = &[
     ("atom", &[".acquire"], (6, 0), 70),
     ("atom", &[".release"], (6, 0), 70),
     ("atom", &[".acq_rel"], (6, 0), 70),
+    ("red", &[".async"], (8, 1), 90),
+    ("red", &[".async", ".release"], (8, 7), 100),
     ("red", &[".relaxed"], (6, 0), 70),
     ("red", &[".release"], (6, 0), 70),
     ("fence", &[".proxy", ".async"], (8, 0), 90),
     ("fence", &[".mbarrier_init"], (8, 0), 90),
+    ("fence", &[".proxy", ".tensormap::generic"], (8, 3), 90),
+    ("tensormap", &[], (8, 3), 90),
+    ("tensormap", &[".swizzle_atomicity"], (8, 6), 100),
     ("cp", &[".async"], (7, 0), 80),
     ("cp", &[".L2::cache_hint"], (7, 4), 80),
     ("cp", &[".L2::64B"], (7, 4), 80),
@@ -244,6 +249,8 @@ const NEEDS: &[Need] = &[
     ("mbarrier", &[".complete_tx"], (8, 0), 90),
     ("wgmma", &[], (8, 0), 90),
     ("mma", &[], (6, 4), 70),
+    ("mma", &[".sp"], (7, 1), 80),
+    ("mma", &[".sp::ordered_metadata"], (8, 5), 80),
     ("mma", &[".m16n8k8"], (6, 5), 75),
     ("mma", &[".m16n8k8", ".bf16"], (7, 0), 80),
     ("mma", &[".m16n8k16"], (7, 0), 80),
@@ -326,15 +333,18 @@ impl Target {
 
 /// What the target lacks for an instruction, as an error.
 pub(crate) fn missing(opcode: &str, mods: &[&str], target: &Target) -> Option<String> {
-    // The suffix .release of fence.mbarrier_init is not the one of fence.release.
+    // The suffixes of fences of mbarriers and tensor maps are not those of fence.release and fence.acquire.
     let other = |need: &&Need| {
-        let fence = need.1 == [".release"] && mods.contains(&".mbarrier_init");
+        let of_map = mods.contains(&".tensormap::generic") && need.1 == [".acquire"];
+        let of_object = mods.contains(&".mbarrier_init") || mods.contains(&".tensormap::generic");
+        let fence = opcode == "fence" && (of_map || need.1 == [".release"] && of_object);
         // Out of shared memory, and not into that of the block.
         fence || need.1 == [".bulk", ".shared::cta"] && mods.contains(&".bulk_group")
     };
     let applies = |need: &&Need| need.0 == opcode && need.1.iter().all(|m| mods.contains(m)) && !other(need);
     let lacking = |need: &&Need| target.version < need.2 || target.sm < need.3;
-    if SPECIFIC.contains(&opcode) && target.suffix.is_empty() {
+    let specific = SPECIFIC.contains(&opcode) || opcode == "tensormap" && mods.contains(&".replace");
+    if specific && target.suffix.is_empty() {
         return Some(format!("`{opcode}` needs a target such as sm_90a, the target is {}", target.name));
     }
     if let Some(ty) = SPECIFIC_TYPES.iter().find(|ty| opcode == "cvt" && mods.contains(ty))

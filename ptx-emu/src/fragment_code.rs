@@ -140,6 +140,11 @@ impl Shape {
         }
     }
 
+    /// With as many elements of a row as a [sparse](Sparsity) left matrix stores.
+    pub(crate) fn packed(self) -> Shape {
+        Shape { depth: self.depth / 2, ..self }
+    }
+
     /// Registers of a lane that hold a matrix once.
     pub(crate) fn registers(self, role: Role, item: Item) -> usize {
         let (rows, columns) = self.extent(role);
@@ -176,10 +181,39 @@ pub(crate) struct Fragment {
     pub(crate) slots: Vec<u32>,
 }
 
+/// Where the elements of a left matrix belong of which half are stored, the others being zero.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sparsity {
+    /// Slot of the metadata.
+    pub(crate) metadata: u32,
+    /// Which threads of each four hold it.
+    pub(crate) selector: usize,
+    /// Whether indices must ascend.
+    pub(crate) ordered: bool,
+}
+
+impl Sparsity {
+    /// Elements of a row of which two, or one, or two pairs are stored: the granularity of the manual.
+    pub(crate) fn chunk(item: Item) -> usize {
+        match item.bits() {
+            4 => 8,
+            32 => 2,
+            _ => 4,
+        }
+    }
+
+    /// Threads of each four that hold metadata: four bits for each chunk of two rows.
+    pub(crate) fn threads(shape: Shape, item: Item) -> usize {
+        shape.depth / Sparsity::chunk(item) / 4
+    }
+}
+
 /// `d = a * b + c`
 #[derive(Clone, Debug)]
 pub(crate) struct Product {
     pub(crate) shape: Shape,
+    /// Of which left elements are stored, if not all.
+    pub(crate) sparsity: Option<Sparsity>,
     /// Sums of integers are clamped.
     pub(crate) saturate: bool,
     /// Of bits: whether those are counted that differ, not those that are both set.

@@ -146,7 +146,9 @@
 //!   must not end while nothing orders the accesses of others to its shared memory before.
 //! - `wgmma` is computed at the wait for its group, or, as the seed says, at once; what it reads counts as read at the wait.
 //!   Bulk copies out of shared memory are alike.
-//! - `st.async` lands like a copy, some turns later or when all warps wait. `.mmio` accesses are relaxed ones.
+//! - `st.async` and `red.async` land like a copy, some turns later or when all warps wait; `red.async.release` happens at
+//!   once. `.mmio` accesses are relaxed ones. That a tensor map which another block has changed needs a fence of its
+//!   proxy is not checked.
 //! - Conversions to floats of four and six bits give the largest for NaN, and `.ue8m0x2` drops signs, as NVIDIA's headers
 //!   compute them on the host; no device was asked.
 //! - Tensor maps have a format of their own, which [`TensorMap`] writes.
@@ -209,10 +211,10 @@
 //! - Other blocks that use atomics on a 64-bit word may see a plain access to it half done.
 //! - Not implemented, and refused by name: functions that the text declares and does not define (but `vprintf`, `malloc`,
 //!   `free`, `__assertfail` and `cudaGraphSetConditional`), `wgmma` in functions, other `%reserved_smem_offset` registers, `mma.m8n8k4` of
-//!   halves, sparse products, `wgmma` with sums of halves, matrices without a swizzle along their rows, bulk copies between
-//!   shared memories, reductions of tensors, tensor maps of images and those that a kernel changes, `red.async`,
-//!   arrivals and waits with `.relaxed`, textures, surfaces, 128-bit values, products of 4-bit and 6-bit
-//!   floats, conversions to these from halves, `fma.oob`, negated operands of `vmad`.
+//!   halves, sparse `wgmma`, sparse `mma` with a `.kind`, `wgmma` with sums of halves, matrices without a swizzle along
+//!   their rows, bulk copies between shared memories, reductions of tensors, tensor maps of images, arrivals and waits
+//!   with `.relaxed`, textures, surfaces, 128-bit values, products of 4-bit and 6-bit floats, conversions to these from
+//!   halves, `fma.oob`, negated operands of `vmad`.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::precedence, reason = "shifts and masks read better without parentheses they do not need")]

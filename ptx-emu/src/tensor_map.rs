@@ -1,8 +1,8 @@
 //! Tensor maps: 128 bytes that say how bulk copies find boxes of a tensor.
 //!
 //! The bytes that a driver writes are opaque. Here they are: 8 bytes that no driver writes, the address, then numbers of
-//! 32 and of 64 bits, in the order of the fields. Of what a driver takes, interleaved layouts and the fill with NaN are
-//! left out.
+//! 32 and of 64 bits, in the order of the fields. Of what a driver takes, interleaved layouts, the fill with NaN and
+//! boxes with gaps are left out.
 
 /// A tensor map.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,22 @@ pub struct TensorMap {
     pub strides: Vec<u64>,
     /// Elements of a box in each dimension: 1 to 256.
     pub boxed: Vec<u32>,
+}
+
+/// A field of a tensor map that `tensormap.replace` changes; some are of one dimension, the innermost being 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MapField {
+    Address,
+    /// Its value is one less.
+    Rank,
+    Dim(usize),
+    Stride(usize),
+    Boxed(usize),
+    /// Bytes of an element.
+    Element,
+    Swizzle,
+    /// What must be this, as there is nothing else here.
+    Only(u32),
 }
 
 /// What stands first: `emulated`.
@@ -51,6 +67,52 @@ impl TensorMap {
 
     /// The map of these bytes, if [`encode`](TensorMap::encode) wrote them.
     pub fn decode(bytes: &[u8; 128]) -> Option<TensorMap> {
+        TensorMap::of(bytes).filter(|map| map.check().is_ok())
+    }
+
+    /// What is wrong with the map of these bytes, if they are one.
+    pub(crate) fn wrong(bytes: &[u8; 128]) -> Option<String> {
+        TensorMap::of(bytes)?.check().err()
+    }
+
+    /// Changes a field, whatever becomes of the map.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes or the value.
+    pub(crate) fn replace(bytes: &mut [u8; 128], field: MapField, value: u64) -> Result<(), String> {
+        if TensorMap::of(bytes).is_none() {
+            return Err("these bytes are no tensor map".into());
+        }
+        // The word, and the first and the number of its bits.
+        let (word, from, bits) = match field {
+            MapField::Address => (1, 0, 64),
+            MapField::Rank if value >= MOST as u64 => {
+                return Err(format!("a rank of {} dimensions: 1 to 5", u128::from(value) + 1));
+            }
+            MapField::Rank => (2, 0, 8),
+            MapField::Element => (2, 8, 8),
+            MapField::Swizzle => (2, 16, 48),
+            MapField::Dim(i) => (3 + i, 0, 64),
+            MapField::Stride(i) => (3 + MOST + i, 0, 64),
+            MapField::Boxed(_) if value > 0xffff => {
+                return Err(format!("a box of {value} elements in a dimension: 1 to 256"));
+            }
+            MapField::Boxed(i) if i < 4 => (2 + 2 * MOST, 16 * i, 16),
+            MapField::Boxed(_) => (3 + 2 * MOST, 0, 16),
+            MapField::Only(wanted) if value != u64::from(wanted) => {
+                return Err(format!("unsupported in ptx-emu: a value of {value} where others have {wanted}"));
+            }
+            MapField::Only(_) => return Ok(()),
+        };
+        let value = if field == MapField::Rank { value + 1 } else { value };
+        let to = &mut bytes.as_chunks_mut::<8>().0[word];
+        let mask = u64::MAX >> (64 - bits) << from;
+        *to = (u64::from_le_bytes(*to) & !mask | value << from & mask).to_le_bytes();
+        Ok(())
+    }
+
+    /// What stands in the fields, if these bytes are a map.
+    fn of(bytes: &[u8; 128]) -> Option<TensorMap> {
         let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect();
         let [MARK, address, shape, rest @ ..] = &words[..] else { return None };
         let (dims, rest) = rest.split_at(MOST);
@@ -65,7 +127,7 @@ impl TensorMap {
             strides: strides.get(..rank.checked_sub(1)?)?.to_vec(),
             boxed: (0..rank).map(of).collect(),
         };
-        map.check().is_ok().then_some(map)
+        Some(map)
     }
 
     /// Bytes of a row of a box.

@@ -59,6 +59,8 @@ pub(crate) struct Worker<'g, 'a> {
     pub(crate) barriers: Barriers,
     pub(crate) mbarriers: Mbarriers,
     pub(crate) copies: Copies,
+    /// Addresses of tensor maps in global memory that the block has changed, and not fenced since.
+    pub(super) changed_maps: Vec<u64>,
     /// For each memory instruction, the number of the allocation it last used.
     pub(crate) cache: Vec<u32>,
     pub(crate) stats: Stats,
@@ -118,6 +120,7 @@ impl<'g, 'a> Worker<'g, 'a> {
             barriers: Barriers::new(threads, blocks),
             mbarriers: Mbarriers::default(),
             copies: Copies::default(),
+            changed_maps: Vec::new(),
             cache: vec![0; grid.code.sites as usize],
             stats: Stats::default(),
             recorder: None,
@@ -156,6 +159,7 @@ impl<'g, 'a> Worker<'g, 'a> {
         self.barriers.start();
         self.mbarriers.start(self.warps.len());
         self.copies.start(self.warps.len());
+        self.changed_maps.clear();
         self.cluster.start(self.warps.len(), self.blocks.len());
         self.products.start(self.warps.len());
         self.stores.start();
@@ -282,6 +286,7 @@ fn has_async_proxy(code: &Code) -> bool {
                 | Op::TensorLoad(_)
                 | Op::TensorStore(_)
                 | Op::AsyncStore(_)
+                | Op::TensorMap(_)
                 | Op::Wgmma(_)
         )
     };

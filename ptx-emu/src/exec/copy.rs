@@ -17,7 +17,7 @@ use super::tensor::TensorBox;
 use super::warp::Warp;
 use crate::accesses::MemoryOperation;
 use crate::allocation::Allocation;
-use crate::async_code::AsyncStore;
+use crate::async_code::{AsyncStore, Reduction};
 use crate::code::{Address, BulkCopy, Scope, Space, ThreadCopy};
 use crate::{Class, Fault};
 
@@ -39,8 +39,9 @@ pub(crate) struct PendingArrival {
     before: Option<u64>,
     /// For a box of a tensor: which.
     boxed: Option<Rc<TensorBox>>,
-    /// For `st.async`: what is stored.
+    /// For `st.async` and `red.async`: what is stored, or with what the value there is changed.
     words: Vec<u32>,
+    reduction: Option<Reduction>,
     /// What the thread knew of phases of mbarriers.
     phases: Clock,
 }
@@ -150,11 +151,11 @@ impl<'g> Worker<'g, '_> {
         Ok(())
     }
 
-    /// `st.async`: lands like a copy, with the values of now.
+    /// `st.async` and `red.async`: lands like a copy, with the values of now.
     pub(crate) fn store_async(&mut self, w: &mut Warp, mask: u32, s: &AsyncStore) -> Checked<()> {
         let (mut to, mut barrier) = ([0; 32], [0; 32]);
-        self.shared_addresses(w, mask, &s.to, Space::Cluster, &mut to)?;
-        self.shared_addresses(w, mask, &s.barrier, Space::Cluster, &mut barrier)?;
+        self.shared_addresses(w, mask, &s.to, s.space, &mut to)?;
+        self.shared_addresses(w, mask, &s.barrier, s.space, &mut barrier)?;
         let bytes = s.values.iter().map(|value| value.bits / 8).sum();
         self.check_alignment(w, mask, &to, bytes)?;
         self.check_alignment(w, mask, &barrier, 8)?;
@@ -166,8 +167,10 @@ impl<'g> Worker<'g, '_> {
                 words[l].extend(&halves[..value.bits as usize / 32]);
             }
         }
-        lanes(mask)
-            .try_for_each(|l| self.issue_words(w, l, (to[l], barrier[l]), std::mem::take(&mut words[l])))
+        lanes(mask).try_for_each(|l| {
+            let words = std::mem::take(&mut words[l]);
+            self.issue_words(w, l, (to[l], barrier[l]), words, s.reduction)
+        })
     }
 
     /// Asks for words to be stored, whose mbarrier must be of the same block.
@@ -177,18 +180,50 @@ impl<'g> Worker<'g, '_> {
         lane: usize,
         (to, barrier): (u64, u64),
         words: Vec<u32>,
+        reduction: Option<Reduction>,
     ) -> Checked<()> {
         self.object(w, lane, barrier)?;
         let bytes = 4 * words.len() as u32;
-        self.claim(w, lane, to, bytes, Proxy::Generic)?;
+        if reduction.is_none() {
+            self.claim(w, lane, to, bytes, Proxy::Generic)?;
+        }
         if self.shared.rank(to) != self.shared.rank(barrier) {
-            let what = "st.async to another block than that of its mbarrier".to_string();
+            let name = if reduction.is_some() { "red.async" } else { "st.async" };
+            let what = format!("{name} to another block than that of its mbarrier");
             let mut fault = self.fault(w, 1 << lane, Class::Mbarrier, what);
             fault.instead = "name an mbarrier of the block that is stored to";
             return Err(fault);
         }
+        if reduction.is_some() {
+            self.claim_reduction(w, lane, (to, barrier as u32), bytes)?;
+        }
         let (to, barrier) = (to as u32, barrier as u32);
-        self.pend(w, lane, PendingArrival { to, bytes, barrier, words, ..PendingArrival::default() });
+        let arrival = PendingArrival { to, bytes, barrier, words, reduction, ..PendingArrival::default() };
+        self.pend(w, lane, arrival);
+        Ok(())
+    }
+
+    /// Checks that a reduction may change its destination, as an atomic of the thread would, and counts it as a strong
+    /// write of the mbarrier from now on: other reductions and atomics may meet it, and whoever waits may read.
+    fn claim_reduction(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        (to, barrier): (u64, u32),
+        bytes: u32,
+    ) -> Checked<()> {
+        if self.shared.rank(to) == w.rank {
+            let what = "red.async to shared memory of the thread's own block".to_string();
+            let mut fault = self.fault(w, 1 << lane, Class::Mbarrier, what);
+            fault.instead = "use red.shared::cta, or name another block of the cluster by mapa";
+            return Err(fault);
+        }
+        let access = Access { pc: w.now.pc, reads: true, writes: true, strong: true, ..Access::default() };
+        let offset = self.touch(w, lane, to, bytes, access)?;
+        if let Some((_, agent)) = self.agent(barrier) {
+            let value = self.shared.read(offset, bytes);
+            self.shared.land_strong(to as u32, value, bytes, agent, w.now.pc);
+        }
         Ok(())
     }
 
@@ -198,7 +233,9 @@ impl<'g> Worker<'g, '_> {
         let (pc, thread) = (w.now.pc, w.index * 32 + lane as u32);
         let mut phases = Clock::new();
         self.shared.clocks.release_phases(w.index, &mut phases);
-        self.shared.cover(arrival.to, arrival.bytes, true);
+        if arrival.reduction.is_none() {
+            self.shared.cover(arrival.to, arrival.bytes, true);
+        }
         self.copies.arrivals.push(PendingArrival { pc, thread, due, phases, ..arrival });
     }
 
@@ -427,6 +464,11 @@ impl<'g> Worker<'g, '_> {
             let mine = |c: &PendingCopy| c.thread == f.thread && c.number < before;
             let landed = self.land_own(f.thread / 32, Some(agent), mine);
             return self.copy_arrived(target, f.pc, f.thread, landed);
+        }
+        if let Some(reduction) = f.reduction {
+            self.shared.reduce(f.to, &f.words, reduction, agent, f.pc);
+            self.copy_knew(target, &f.phases);
+            return self.bytes_came(target, f.bytes, f.pc, f.thread);
         }
         self.shared.cover(f.to, f.bytes, false);
         match &f.boxed {

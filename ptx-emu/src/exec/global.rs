@@ -403,7 +403,7 @@ impl<'g> Worker<'g, '_> {
     }
 
     #[cold]
-    fn read_only(&self, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
+    pub(super) fn read_only(&self, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
         let mut fault = self.fault(w, 1 << lane, Class::ReadOnlySpace, "a .const variable is written");
         fault.instead = "declare it .global";
         self.locate(&mut fault, address);

@@ -102,6 +102,7 @@ fn uses(op: &Op) -> bool {
             | Op::StoreFragment(_)
             | Op::StoreMatrix(_)
             | Op::AsyncStore(_)
+            | Op::TensorMap(_)
             | Op::Call(_)
     )
 }

@@ -17,6 +17,7 @@
 use super::clocks::Clocks;
 use super::history::{self, History};
 use super::reads::Reads;
+use crate::async_code::Reduction;
 use crate::code::Region;
 use crate::decode::SHARED_BASE;
 
@@ -286,6 +287,22 @@ impl Shared {
             self.cells[first + i] = Cell { write, reads: [LastAccess::default(); 2] };
             self.history.iter_mut().for_each(|history| history.overwritten(first + i));
         }
+    }
+
+    /// A reduction of these words arrives, at an address that was checked: a strong write of an agent.
+    pub(crate) fn reduce(&mut self, address: u32, words: &[u32], by: Reduction, agent: usize, pc: u32) {
+        let value = words.iter().rev().fold(0, |all, word| all << 32 | u64::from(*word));
+        let old = self.read((address - SHARED_BASE) as usize, by.bytes);
+        self.land_strong(address, (by.f)(old, value, 0), by.bytes, agent, pc);
+    }
+
+    /// As [`land`](Shared::land) for a value that is written by a strong access.
+    pub(crate) fn land_strong(&mut self, address: u32, value: u64, bytes: u32, agent: usize, pc: u32) {
+        let words = [value as u32, (value >> 32) as u32];
+        let count = bytes as usize / 4;
+        self.land(address, words.into_iter().take(count), Writer::Agent(agent), pc);
+        let first = ((address - SHARED_BASE) / 4) as usize;
+        self.cells[first..first + count].iter_mut().for_each(|cell| cell.write.strong = true);
     }
 
     /// Whether a write was an agent's.

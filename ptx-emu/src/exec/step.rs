@@ -445,6 +445,7 @@ impl Worker<'_, '_> {
             Op::TensorStore(t) => self.store_tensor(w, mask, t),
             Op::BulkStore(b) => self.store_bulk(w, mask, b),
             Op::AsyncStore(s) => self.store_async(w, mask, s),
+            Op::TensorMap(of) => self.operate_on_map(w, mask, of),
             Op::BulkCommit => {
                 self.stores.commit(w.index, mask);
                 Ok(())

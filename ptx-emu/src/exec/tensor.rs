@@ -88,6 +88,9 @@ impl Worker<'_, '_> {
             let what = format!("a tensor map at 0x{address:x}, which is no multiple of 64");
             return Err(self.fault(w, 1 << lane, Class::Misaligned, what));
         }
+        if self.changed_maps.contains(&address) {
+            return Err(self.unfenced_map(w, lane, address));
+        }
         if offset < WINDOW {
             let from = self.grid.launch.params.get(offset as usize..offset as usize + 128);
             bytes.copy_from_slice(from.ok_or_else(|| self.no_map(w, lane, address))?);
@@ -96,10 +99,16 @@ impl Worker<'_, '_> {
             self.check_lane(w, lane, a, address, 128)?;
             a.read(address - a.base, &mut bytes);
         }
-        TensorMap::decode(&bytes).ok_or_else(|| self.no_map(w, lane, address))
+        match TensorMap::wrong(&bytes) {
+            Some(wrong) => {
+                let what = format!("the tensor map at 0x{address:x} has {wrong}");
+                Err(self.fault(w, 1 << lane, Class::Descriptor, what))
+            }
+            None => TensorMap::decode(&bytes).ok_or_else(|| self.no_map(w, lane, address)),
+        }
     }
 
-    fn no_map(&self, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
+    pub(super) fn no_map(&self, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
         let what = format!("the 128 bytes at 0x{address:x} are no tensor map");
         let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
         fault.instead =

@@ -40,12 +40,19 @@ impl Worker<'_, '_> {
     pub(crate) fn multiply_fragments(&mut self, w: &mut Warp, mask: u32, p: &Product) -> Checked<()> {
         self.check_whole(w, mask)?;
         let read = |f: &Fragment| self.gathered(w, p.shape, f);
-        let (a, b, c) = (read(&p.a)?, read(&p.b)?, read(&p.c)?);
+        let (b, c) = (read(&p.b)?, read(&p.c)?);
+        let (a, columns) = match p.sparsity {
+            None => (read(&p.a)?, vec![(0..p.shape.depth).collect(); p.shape.rows]),
+            Some(sparsity) => {
+                (self.gathered(w, p.shape.packed(), &p.a)?, self.stored_columns(w, p, sparsity)?)
+            }
+        };
         let mut d = Matrix::new(p.shape.extent(Role::Sum));
-        for row in 0..p.shape.rows {
+        for (row, columns) in columns.iter().enumerate() {
             for column in 0..p.shape.columns {
+                let stored = columns.iter().enumerate();
                 let factors: Vec<(u64, u64)> =
-                    (0..p.shape.depth).map(|k| (a.at(row, k), b.at(k, column))).collect();
+                    stored.map(|(i, k)| (a.at(row, i), b.at(*k, column))).collect();
                 d.bits[row * d.columns + column] = sum(p, &factors, c.at(row, column));
             }
         }

@@ -5,6 +5,7 @@ use half::{bf16, f16};
 use super::halves;
 use super::number::{canon, ftz};
 use super::{Decoder, memory};
+use crate::async_code::{AsyncStore, Reduction};
 use crate::code::{Atomic, MemoryOrder, Op, RegisterOperand, Scope, Space};
 use crate::decode::Decode;
 use crate::parse::Parsed;
@@ -76,7 +77,60 @@ fn atom(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 }
 
 fn red(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    if d.eat(".async") {
+        return asynchronous(d);
+    }
     decode(d, 0)
+}
+
+/// Operations of `red.async`, and their types; sums of signed integers are those of unsigned ones.
+const ASYNCHRONOUS: &[(&str, &[Type])] = &[
+    (".add", &[Type::U32, Type::S32, Type::U64, Type::S64]),
+    (".min", &[Type::U32, Type::S32]),
+    (".max", &[Type::U32, Type::S32]),
+    (".inc", &[Type::U32]),
+    (".dec", &[Type::U32]),
+    (".and", &[Type::B32]),
+    (".or", &[Type::B32]),
+    (".xor", &[Type::B32]),
+];
+
+/// `red.async.relaxed.cluster{.shared::cluster}.mbarrier::complete_tx::bytes.op.type [a], b, [bar]`, and
+/// `red.async{.mmio}.release.scope{.global}.op.type [a], b`, which is taken to happen at once (manual, "red.async").
+fn asynchronous(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let mmio = d.eat(".mmio");
+    if mmio || d.peek() == Some(".release") {
+        d.require(&[(".release", ())])?;
+        d.require(if mmio { &[(".sys", ())] } else { &[(".sys", ()), (".gpu", ())][..] })?;
+        let space = if d.eat(".global") { Space::Global } else { Space::Generic };
+        let (ty, f) = asynchronous_operation(d)?;
+        d.operands(2, 2)?;
+        let (address, b) = (d.address(0, false)?, d.word(1, ty)?);
+        let (order, scope, site) = (MemoryOrder::Release, Scope::Device, d.site());
+        let bytes = ty.bytes();
+        let atomic = Atomic { space, address, bytes, f, d: None, b, c: None, order, scope, site };
+        return Ok(Op::Atomic(Box::new(atomic)));
+    }
+    d.require(&[(".relaxed", ())])?;
+    d.require(&[(".cluster", ())])?;
+    let space = if d.eat(".shared::cluster") { Space::Cluster } else { Space::Generic };
+    d.require(&[(".mbarrier::complete_tx::bytes", ())])?;
+    let (ty, f) = asynchronous_operation(d)?;
+    d.operands(3, 3)?;
+    let short = space == Space::Cluster;
+    let (to, values, barrier) = (d.address(0, short)?, vec![d.word(1, ty)?], d.address(2, short)?);
+    let reduction = Some(Reduction { bytes: ty.bytes(), f });
+    Ok(Op::AsyncStore(Box::new(AsyncStore { space, to, values, barrier, reduction })))
+}
+
+fn asynchronous_operation(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
+    let (op, types) = d.require(&ASYNCHRONOUS.iter().map(|row| (row.0, *row)).collect::<Vec<_>>())?;
+    let ty = d.ty(types)?;
+    let like = if ty == Type::S64 { Type::U64 } else { ty };
+    match of(op).find(|(_, types, _)| types.contains(&like)) {
+        Some((.., f)) => Ok((ty, *f)),
+        None => d.error(format!("`{}` has no such type", d.name())),
+    }
 }
 
 /// What the suffixes say; those before the type stand in any order.

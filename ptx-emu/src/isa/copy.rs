@@ -152,6 +152,7 @@ pub(super) fn proxy_fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             d.operands(0, 0)?;
             Ok(Op::ProxyFence { mbarriers: name.ends_with("cluster") && name.contains("init") })
         }
+        name if name.starts_with("fence.proxy.tensormap") => super::tensor::fence(d),
         name => d.error(format!("unsupported in ptx-emu: {name}")),
     }
 }

@@ -110,8 +110,7 @@ const FORMS: &[&str] = &[
 ];
 
 /// Opcodes and first suffixes of instructions of which no form is decoded.
-const FAMILIES: &[(&str, &str)] =
-    &[("mma", ".sp"), ("mma", ".sp::ordered_metadata"), ("red", ".async"), ("st", ".bulk")];
+const FAMILIES: &[(&str, &str)] = &[("mma", ".sp"), ("mma", ".sp::ordered_metadata"), ("st", ".bulk")];
 
 /// Whether the manual has a form.
 pub(super) fn has(opcode: &str, suffixes: &[(&str, At)]) -> bool {

@@ -401,7 +401,7 @@ fn store_async(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         values.push(RegisterOperand { slot: d.element_src(element, ty)?, bits: ty.bits() });
     }
     let (to, barrier) = (d.address(0, true)?, d.address(2, true)?);
-    Ok(Op::AsyncStore(Box::new(AsyncStore { to, values, barrier })))
+    Ok(Op::AsyncStore(Box::new(AsyncStore { space: Space::Cluster, to, values, barrier, reduction: None })))
 }
 
 /// The space that `.param` means: what a call passes, and a function's own parameters, are the thread's own memory.

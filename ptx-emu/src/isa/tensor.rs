@@ -1,11 +1,17 @@
-//! Bulk copies of tensors, and out of shared memory (manual, "cp.async.bulk.tensor", "cp.async.bulk").
+//! Bulk copies of tensors, and out of shared memory (manual, "cp.async.bulk.tensor", "cp.async.bulk"), and what changes
+//! tensor maps ("tensormap.replace").
 
-use crate::async_code::{BulkStore, Reduction, TensorCopy};
-use crate::code::Op;
+use super::Decoder;
+use crate::async_code::{BulkStore, MapChange, OfMap, Reduction, TensorCopy};
+use crate::code::{Op, RegisterOperand, Space};
 use crate::decode::Decode;
+use crate::exec::regs::Bank;
 use crate::parse::ast::OperandKind;
 use crate::parse::types::Type;
 use crate::parse::{Parsed, error};
+use crate::tensor_map::MapField;
+
+pub(super) const DECODERS: &[(&str, Decoder)] = &[("tensormap", tensormap)];
 
 /// What follows `cp.async.bulk`, where it is not a copy to shared memory of bytes that lie one after another.
 pub(super) fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
@@ -109,4 +115,98 @@ fn place(d: &mut Decode<'_, '_>, i: usize, dimensions: usize) -> Parsed<(u32, Ve
     }
     let place: Parsed<Vec<u32>> = coordinates.iter().map(|c| d.element_src(c, Type::S32)).collect();
     Ok((d.named(map, o.at, Type::B64)?, place?))
+}
+
+/// A field as the manual names it: of the whole map, of a dimension, or one whose values have numbers.
+#[derive(Clone, Copy)]
+enum Named {
+    Whole(MapField, Type),
+    Each(fn(usize) -> MapField, u64, Type),
+    Number(MapField, &'static [u32]),
+}
+
+const FIELDS: &[(&str, Named)] = &[
+    (".global_address", Named::Whole(MapField::Address, Type::B64)),
+    (".rank", Named::Whole(MapField::Rank, Type::B32)),
+    (".box_dim", Named::Each(MapField::Boxed, 4, Type::B32)),
+    (".global_dim", Named::Each(MapField::Dim, 4, Type::B32)),
+    (".global_stride", Named::Each(MapField::Stride, 3, Type::B64)),
+    (".element_stride", Named::Each(|_| MapField::Only(1), 4, Type::B32)),
+    (".elemtype", Named::Number(MapField::Element, &[1, 2, 4, 4, 8, 8, 2, 4, 4, 8, 2, 4, 4])),
+    (".interleave_layout", Named::Number(MapField::Only(0), &[0, 1, 2])),
+    (".swizzle_mode", Named::Number(MapField::Swizzle, &[0, 32, 64, 128])),
+    (".swizzle_atomicity", Named::Number(MapField::Only(0), &[0, 1, 2, 3])),
+    (".fill_mode", Named::Number(MapField::Only(0), &[0, 1])),
+];
+
+fn tensormap(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    if d.require(&[(".replace", false), (".cp_fenceproxy", true)])? {
+        return map_copy(d);
+    }
+    d.require(&[(".tile", ())])?;
+    let field = d.require(FIELDS)?;
+    let spaces = [(".global", Space::Global), (".shared::cta", Space::Shared)];
+    let space = d.choose(&spaces).unwrap_or(Space::Generic);
+    d.require(&[(".b1024", ())])?;
+    let ty = match field {
+        Named::Whole(_, ty) | Named::Each(.., ty) => ty,
+        Named::Number(..) => Type::B32,
+    };
+    d.ty(&[ty])?;
+    let (field, value) = match field {
+        Named::Whole(field, _) => {
+            d.operands(2, 2)?;
+            (field, d.word(1, ty)?)
+        }
+        Named::Each(field, most, _) => {
+            d.operands(3, 3)?;
+            (field(d.immediate(1, most)? as usize), d.word(2, ty)?)
+        }
+        Named::Number(field, values) => {
+            d.operands(2, 2)?;
+            let value = values[d.immediate(1, values.len() as u64 - 1)? as usize];
+            (field, RegisterOperand { slot: d.literal(Bank::W32, value.into()), bits: 32 })
+        }
+    };
+    let address = d.address(0, space == Space::Shared)?;
+    Ok(Op::TensorMap(Box::new(OfMap::Change(MapChange { space, address, field, value }))))
+}
+
+const SCOPES: &[(&str, ())] = &[(".cta", ()), (".cluster", ()), (".gpu", ()), (".sys", ())];
+
+/// `tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.scope.sync.aligned [to], [from], 128`, the first
+/// suffix consumed.
+fn map_copy(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    for suffix in [".global", ".shared::cta", ".tensormap::generic", ".release"] {
+        d.require(&[(suffix, ())])?;
+    }
+    d.require(SCOPES)?;
+    d.require(&[(".sync", ())])?;
+    d.require(&[(".aligned", ())])?;
+    d.operands(3, 3)?;
+    whole_map(d, 2)?;
+    Ok(Op::TensorMap(Box::new(OfMap::Copy([d.address(0, false)?, d.address(1, true)?]))))
+}
+
+/// `fence.proxy.tensormap::generic.acquire.scope [map], 128` and `.release.scope`, which orders what comes before.
+pub(super) fn fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.require(&[(".proxy", ())])?;
+    d.require(&[(".tensormap::generic", ())])?;
+    let acquires = d.require(&[(".acquire", true), (".release", false)])?;
+    d.require(SCOPES)?;
+    if !acquires {
+        d.operands(0, 0)?;
+        return Ok(Op::Nothing);
+    }
+    d.operands(2, 2)?;
+    whole_map(d, 1)?;
+    Ok(Op::TensorMap(Box::new(OfMap::Fence(d.address(0, false)?))))
+}
+
+/// An operand that is the size of a tensor map.
+fn whole_map(d: &Decode<'_, '_>, i: usize) -> Parsed<()> {
+    match d.immediate(i, 128)? {
+        128 => Ok(()),
+        _ => error(d.operand(i).at, "128, the size of a tensor map, was expected"),
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::Decoder;
 use super::matrix::registers;
-use crate::code::{Address, Fragment, Item, Op, Product, Role, Shape, Space, WarpMatrix};
+use crate::code::{Address, Fragment, Item, Op, Product, Role, Shape, Space, Sparsity, WarpMatrix};
 use crate::decode::Decode;
 use crate::exec::regs::Bank;
 use crate::parse::types::Type;
@@ -77,6 +77,39 @@ const MMA: &[Family] = &[
     (&[S4, U4], &[S32], &[".m8n8k32", ".m16n8k32", ".m16n8k64"]),
     (&[B1], &[S32], &[".m8n8k128", ".m16n8k128", ".m16n8k256"]),
 ];
+
+const SPARSE: &[Family] = &[
+    (&[F16], &[F16, F32], &[".m16n8k16", ".m16n8k32"]),
+    (&[Bf16], &[F32], &[".m16n8k16", ".m16n8k32"]),
+    (&[Tf32], &[F32], &[".m16n8k8", ".m16n8k16"]),
+    (&[E4m3, E5m2], &[F32], &[".m16n8k64"]),
+    (&[S8, U8], &[S32], &[".m16n8k32", ".m16n8k64"]),
+    (&[S4, U4], &[S32], &[".m16n8k64", ".m16n8k128"]),
+];
+
+/// Which instruction a product is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Wmma,
+    Mma,
+    /// `mma.sp`, and `mma.sp::ordered_metadata`.
+    Sparse,
+    Ordered,
+}
+
+impl Kind {
+    fn table(self) -> &'static [Family] {
+        match self {
+            Kind::Wmma => WMMA,
+            Kind::Mma => MMA,
+            Kind::Sparse | Kind::Ordered => SPARSE,
+        }
+    }
+
+    fn is_sparse(self) -> bool {
+        matches!(self, Kind::Sparse | Kind::Ordered)
+    }
+}
 
 fn unsupported<T>(d: &Decode<'_, '_>) -> Parsed<T> {
     d.error(format!("unsupported in ptx-emu: {}", d.name()))
@@ -212,11 +245,14 @@ fn multiply(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         _ => return unsupported(d),
     };
     d.eat(".rn");
-    finish(d, (WMMA, name, shape), types, bits, true)
+    finish(d, Kind::Wmma, (name, shape), types, bits)
 }
 
-/// `mma.sync.aligned.shape.row.col{.satfinite}.types{.op.popc} d, a, b, c`
+/// `mma.sync.aligned.shape.row.col{.satfinite}.types{.op.popc} d, a, b, c` and
+/// `mma.sp{::ordered_metadata}.sync.aligned.shape.row.col{.satfinite}.types d, a, b, c, metadata, selector`
 pub(super) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let sparse = [(".sp", Kind::Sparse), (".sp::ordered_metadata", Kind::Ordered)];
+    let kind = d.choose(&sparse).unwrap_or(Kind::Mma);
     sync(d)?;
     let Some((name, shape)) = shaped(d) else { return unsupported(d) };
     let by_row = d.eat(".row") && d.eat(".col");
@@ -233,7 +269,7 @@ pub(super) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if !whole || types[0] != types[3] {
         return unsupported(d);
     }
-    let op = finish(d, (MMA, name, shape), types, bits, false)?;
+    let op = finish(d, kind, (name, shape), types, bits)?;
     match op {
         Op::Product(mut p) if saturate && p.d.item == S32 => {
             p.saturate = true;
@@ -246,27 +282,43 @@ pub(super) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 
 fn finish(
     d: &mut Decode<'_, '_>,
-    (table, name, shape): (&[Family], &str, Shape),
+    kind: Kind,
+    (name, shape): (&str, Shape),
     [of_d, of_a, of_b, of_c]: [Item; 4],
     bits: Option<bool>,
-    wide: bool,
 ) -> Parsed<Op> {
+    let wide = kind == Kind::Wmma;
     let saturate = wide && of_d == S32 && d.eat(".satfinite");
-    let known = exists(table, name, &[of_a, of_b], &[of_d, of_c]) && bits.is_some() == (of_a == B1);
+    let known = exists(kind.table(), name, &[of_a, of_b], &[of_d, of_c]) && bits.is_some() == (of_a == B1);
     if !known || d.peek().is_some() {
         return unsupported(d);
     }
-    d.operands(4, 4)?;
+    let sparsity = sparsity(d, kind, shape, of_a)?;
+    let of_left = if kind.is_sparse() { shape.packed() } else { shape };
     if of_a.bits() == 64 && wide && d.elements(1).len() != 1 {
         return error(d.operand(1).at, "one .f64 register was expected");
     }
     Ok(Op::Product(Box::new(Product {
         shape,
+        sparsity,
         saturate,
         exclusive: bits == Some(true),
         d: fragment(d, 0, shape, Role::Sum, of_d, wide)?,
-        a: fragment(d, 1, shape, Role::Left, of_a, wide)?,
+        a: fragment(d, 1, of_left, Role::Left, of_a, wide)?,
         b: fragment(d, 2, shape, Role::Right, of_b, wide)?,
         c: fragment(d, 3, shape, Role::Sum, of_c, wide)?,
     })))
+}
+
+/// The operands behind the matrices, whose number is checked.
+fn sparsity(d: &mut Decode<'_, '_>, kind: Kind, shape: Shape, item: Item) -> Parsed<Option<Sparsity>> {
+    let n = if kind.is_sparse() { 6 } else { 4 };
+    d.operands(n, n)?;
+    if n == 4 {
+        return Ok(None);
+    }
+    // Where all threads hold metadata, there is nothing to select; of other numbers that say nothing, runs tell.
+    let most = if Sparsity::threads(shape, item) == 4 { 0 } else { 3 };
+    let (metadata, selector) = (d.src(4, Type::B32)?, d.immediate(5, most)? as usize);
+    Ok(Some(Sparsity { metadata, selector, ordered: kind == Kind::Ordered }))
 }

@@ -183,6 +183,83 @@ fn stores_complete_on_an_mbarrier() {
     }
 }
 
+/// All threads of a block change one value of the peer's, which is 100 at first and expects the bytes of all.
+fn reductions(op: &str, value: &str, wait: &str) -> String {
+    let bytes = if op.ends_with("64") { 8 } else { 4 };
+    format!(
+        ".reg .b64 %v; .reg .b32 %w; st.shared.v2.u32 [%own], {{100, 0}};
+         mapa.shared::cluster.u32 %r4, %s, %peer; mad.lo.u32 %r5, %t, -1, 0; mov.b64 %v, {{%t, %t}};
+         {SYNC} @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], {};
+         red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.{op} [%r4], {value}, [%there];
+         {wait} ld.shared.v2.u32 {{%r2, %w}}, [%s]; add.u32 %r2, %r2, %w;\n",
+        64 * bytes
+    )
+}
+
+/// Manual, "red.async": reductions of many threads meet, and complete on an mbarrier of the block whose memory they change.
+#[test]
+fn reductions_complete_on_an_mbarrier() {
+    let wait = "LOOP: mbarrier.try_wait.parity.shared::cta.b64 %p, [%bar], 0; @!%p bra LOOP;";
+    let rows: &[(&str, &str, i32)] = &[
+        ("add.u32", "%t", 100 + 2016),
+        ("add.s32", "%r5", 100 - 2016),
+        ("add.u64", "%v", 100 + 2 * 2016),
+        ("add.s64", "%v", 100 + 2 * 2016),
+        ("min.u32", "%t", 0),
+        ("min.s32", "%r5", -63),
+        ("max.u32", "%r5", -1),
+        ("max.s32", "%r5", 100),
+        // The first of 64 starts again at 0, or at 40.
+        ("inc.u32", "80", 63),
+        ("dec.u32", "40", 18),
+        ("and.b32", "96", 96),
+        ("or.b32", "%t", 127),
+        ("xor.b32", "3", 100),
+    ];
+    for (i, (op, value, wanted)) in rows.iter().enumerate() {
+        let body = reductions(op, value, wait) + STORE + SYNC;
+        let out = launch(2, 1, &body, SCHEDULES[i % 4]).unwrap_or_else(|fault| panic!("{op}: {fault}"));
+        assert!(out.iter().all(|found| *found == *wanted as u32), "{op}: {out:?}");
+    }
+    let generic = "cvt.u64.u32 %v, %s; cvta.shared.u64 %v, %v; .reg .b64 %b; mapa.u64 %v, %v, %peer;
+        cvt.u64.u32 %b, %bar; cvta.shared.u64 %b, %b; mapa.u64 %b, %b, %peer; red.async";
+    let body = reductions("add.u32", "%t", wait)
+        .replace("red.async", generic)
+        .replace(".cluster.shared::cluster.mb", ".cluster.mb")
+        .replace("[%r4], %t, [%there]", "[%v], %t, [%b]");
+    let out =
+        launch(2, 1, &(body.clone() + STORE + SYNC), SCHEDULES[2]).unwrap_or_else(|fault| panic!("{fault}"));
+    assert!(out.iter().all(|found| *found == 2116), "{body}: {out:?}");
+}
+
+#[test]
+fn reductions_are_checked() {
+    let wait = "LOOP: mbarrier.try_wait.parity.shared::cta.b64 %p, [%bar], 0; @!%p bra LOOP;";
+    let body = |wait: &str| reductions("add.u32", "%t", wait);
+    let late = "LOOP: mbarrier.try_wait.parity.shared::cta.b64 %p, [%bar], 0; @!%p bra LOOP;\n";
+    let rows = [
+        // The peer's value is read before it is waited for.
+        (body("") + STORE + late, "nothing orders"),
+        (body(wait).replace("[%there];", "[%bar];"), "red.async to another block than that of its mbarrier"),
+        (
+            body(wait).replace("[%there];", "[%bar];").replace("[%r4], ", "[%s], "),
+            "red.async to shared memory of the thread's own block",
+        ),
+        (body(wait).replace("st.shared.v2.u32 [%own], {100, 0};", ""), "has written"),
+        (body(wait).replace("[%r4], ", "[%r4+2], "), "no multiple of 4"),
+        (body(wait).replace("[%r4], ", "[%r4+4096], "), "outside every variable"),
+        (body(wait).replace("_, [%bar], 256", "_, [%bar], 260"), "waits at the mbarrier"),
+        // It may come while its value is stored.
+        (body(wait).replace("red.async", "st.shared::cluster.u32 [%r4], 1; red.async"), "nothing orders"),
+    ];
+    for (body, part) in rows {
+        for schedule in SCHEDULES {
+            let fault = launch(2, 1, &(body.clone() + SYNC), schedule).expect_err(&body);
+            assert!(fault.what.contains(part), "{body}: {fault}");
+        }
+    }
+}
+
 /// Manual, "Addresses as Operands": those of shared memory have 32 bits or 64, of the cluster too.
 #[test]
 fn atomics_take_short_addresses() {

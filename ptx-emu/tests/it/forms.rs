@@ -350,3 +350,20 @@ fn vectors_of_atomics() {
     let eight = f(8.0) as u32;
     assert_eq!(found, [0x4100_4100, 0x3c00, eight, f(10.0) as u32, eight, f(9.0) as u32, eight, eight]);
 }
+
+/// Manual, "red.async": with `.release` it acts on global memory.
+#[test]
+fn asynchronous_reductions_of_global_memory() {
+    let body = "red.async.release.gpu.global.add.u32 [%in], 5; red.async.mmio.release.sys.global.max.s32 [%in+4], -7;
+        red.async.release.sys.add.s64 [%in+8], -1; bar.sync 0; .reg .b64 %at; .reg .b32 %x;
+        mad.wide.u32 %at, %t, 4, %in; ld.global.b32 %x, [%at]; mad.wide.u32 %at, %t, 4, %out; st.global.b32 [%at], %x;";
+    let text = crate::machine::kernel(body).replace("8.6", "8.7").replace("sm_90", "sm_100");
+    let input: Vec<u8> = [1i32, -9, 2, 0].iter().flat_map(|w| w.to_le_bytes()).collect();
+    let setup = Setup { block: 4, ..SETUP };
+    let (out, _) = crate::machine::launch(&text, &input, 16, setup).unwrap_or_else(|fault| panic!("{fault}"));
+    let wanted: Vec<u8> = [21i32, -7, -2, -1].iter().flat_map(|w| w.to_le_bytes()).collect();
+    assert_eq!(out, wanted);
+    for older in [text.replace("8.7", "8.6"), text.replace("sm_100", "sm_90")] {
+        assert!(ptx_emu::Module::parse(&older).and_then(ptx_emu::Module::complete).is_err(), "{older}");
+    }
+}

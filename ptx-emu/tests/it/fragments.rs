@@ -5,12 +5,12 @@ use ptx_emu::Class;
 use crate::machine::{SETUP, kernel, launch};
 
 /// A small number, different everywhere.
-fn value(i: usize, j: usize) -> i32 {
+pub(crate) fn value(i: usize, j: usize) -> i32 {
     ((i * 7 + j * 13 + i * j) % 15) as i32 - 7
 }
 
 /// Bits of an element of a type, and the bits of a number in it.
-fn encode(ty: &str, x: i32) -> (usize, u64) {
+pub(crate) fn encode(ty: &str, x: i32) -> (usize, u64) {
     let x16 = |x: i32| half::f16::from_f32(x as f32);
     match ty {
         "f16" => (16, x16(x).to_bits().into()),
@@ -34,7 +34,7 @@ fn e4m3(x: i32) -> u64 {
 }
 
 /// The number that the type makes of one.
-fn stands_for(ty: &str, x: i32) -> i32 {
+pub(crate) fn stands_for(ty: &str, x: i32) -> i32 {
     match ty {
         "u8" | "u4" => x.abs(),
         "b1" => x & 1,

@@ -34,6 +34,7 @@ mod progress;
 mod ring;
 mod saxpy;
 mod schedule;
+mod sparse;
 mod tensors;
 mod tiny;
 mod tolerated;

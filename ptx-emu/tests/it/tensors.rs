@@ -12,8 +12,8 @@ const ROWS: u64 = 20;
 /// one thread.
 fn program(body: &str) -> String {
     format!(
-        ".version 8.0\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 s[];\n\
-         .visible .entry k(.param .align 64 .b8 map[128], .param .u64 out)\n{{\n\
+        ".version 8.3\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 s[]; .global .align 128 .b8 g[128];\n\
+         .visible .entry k(.param .align 64 .b8 map[128], .param .u64 out, .param .u64 x)\n{{\n\
          .reg .b64 %map, %out, %d<4>; .reg .b32 %t, %s, %bar, %r<12>; .reg .pred %first, %p; .shared .b64 bar;\n\
          mov.b64 %map, map; cvta.param.u64 %map, %map; ld.param.u64 %out, [out]; mov.u32 %t, %tid.x; mov.u32 %s, s;\n\
          mov.u32 %bar, bar; setp.eq.u32 %first, %t, 0; mad.wide.u32 %out, %t, 16, %out; mad.lo.u32 %r0, %t, 16, %s;\n\
@@ -43,7 +43,7 @@ fn launch(
     memory.fill(out, &[0], 4096).expect("allocated");
     let (dims, strides) = (vec![COLUMNS, ROWS], vec![2 * PITCH]);
     let map = TensorMap { address: x, element: 2, swizzle, dims, strides, boxed: boxed.to_vec() };
-    let params = [&map.encode().expect("a map")[..], &out.to_le_bytes()].concat();
+    let params = [&map.encode().expect("a map")[..], &out.to_le_bytes(), &x.to_le_bytes()].concat();
     let kernel = module.kernel("k").expect("it is in the text");
     let launch = Launch { kernel, grid: [1; 3], block: [128, 1, 1], dynamic_shared: 8192, params: &params };
     for trace in [Trace::On, Trace::Off] {
@@ -359,4 +359,126 @@ fn matrices_are_stored_and_moved() {
         let (row, column) = (lane / 4, 2 * (lane % 4) + half);
         assert_eq!(usize::from(out[8 * lane + half]), 8 * column + row);
     }
+}
+
+/// Copies the map to shared memory, lets a thread change it there, and puts it at `g`, from where a box is loaded.
+fn changed(changes: &[&str], fence: &str, bytes: u32) -> String {
+    let changes: String = changes
+        .iter()
+        .map(|change| {
+            let (field, values) = change.split_once(' ').expect("a field and values");
+            let bits = if values.ends_with("%v") { 64 } else { 32 };
+            format!("@%first tensormap.replace.tile.{field}.shared::cta.b1024.b{bits} [%m], {values};\n")
+        })
+        .collect();
+    format!(
+        ".reg .b64 %g, %v; .reg .b32 %m; .reg .pred %part; .shared .align 128 .b8 m[128];
+         ld.param.u64 %v, [x]; add.u64 %v, %v, {}; setp.lt.u32 %part, %t, 16; mad.wide.u32 %d0, %t, 8, %map;
+         mov.u32 %m, m; mad.lo.u32 %r8, %t, 8, %m; @%part ld.u64 %d1, [%d0]; @%part st.shared.u64 [%r8], %d1;
+         mov.u64 %g, g; bar.sync 0;\n{changes}bar.sync 0;
+         setp.lt.u32 %part, %t, 32;
+         @%part tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%g], [%m], 128;
+         {fence} bar.sync 0; mov.u64 %map, %g;\n{}{SHOW}",
+        3 * 2 * PITCH,
+        load(8, 1, bytes)
+    )
+}
+
+const ACQUIRE: &str = "fence.proxy.tensormap::generic.acquire.gpu [%g], 128;";
+
+/// Manual, "tensormap.replace" and "tensormap.cp_fenceproxy".
+#[test]
+fn maps_are_changed() {
+    type Element = fn(i64, i64) -> u16;
+    let changed = |changes: &[&str], bytes: u32| {
+        [WRITE, FENCE, "bar.sync 0;\n", &changed(changes, ACQUIRE, bytes)].concat()
+    };
+    // The changes of a map with boxes of 24 by 16, the new box, and its elements from 8, 1 on.
+    let rows: &[(&[&str], [u32; 2], Element)] = &[
+        (&["rank 1", "fill_mode 0", "interleave_layout 0", "element_stride 0, 1"], [24, 16], at),
+        (&["global_address %v", "global_dim 1, 17"], [24, 16], |c, r| if r < 17 { at(c, r + 3) } else { 0 }),
+        (&["box_dim 0, 32", "box_dim 1, 8"], [32, 8], at),
+        (&["global_dim 0, 16"], [24, 16], |c, r| if c < 16 { at(c, r) } else { 0 }),
+    ];
+    for (changes, boxed, element) in rows {
+        for schedule in SCHEDULES {
+            let body = changed(changes, 2 * boxed[0] * boxed[1]);
+            let (_, out) =
+                launch(&body, &[24, 16], 0, schedule).unwrap_or_else(|fault| panic!("{changes:?}: {fault}"));
+            for (i, found) in out.iter().enumerate().take((boxed[0] * boxed[1]) as usize) {
+                let (c, r) = (i as i64 % i64::from(boxed[0]), i as i64 / i64::from(boxed[0]));
+                assert_eq!(*found, element(c + 8, r + 1), "{changes:?}: row {r} column {c}");
+            }
+        }
+    }
+    // Elements of four bytes, half as many; and each second row, swizzled.
+    let words = ["elemtype 2", "global_dim 0, 35", "box_dim 0, 12"];
+    let (_, out) =
+        launch(&changed(&words, 768), &[24, 16], 0, SCHEDULES[2]).unwrap_or_else(|f| panic!("{f}"));
+    assert_eq!(out[..4], [at(16, 1), at(17, 1), at(18, 1), at(19, 1)]);
+    let stride =
+        ["global_stride 0, %v", "global_dim 1, 10", "box_dim 0, 32", "box_dim 1, 8", "swizzle_mode 2"];
+    let body = changed(&stride, 512).replace("ld.param.u64 %v, [x]; add.u64 %v, %v, 432", "mov.u64 %v, 288");
+    let (_, out) = launch(&body, &[24, 16], 0, SCHEDULES[1]).unwrap_or_else(|f| panic!("{f}"));
+    for (r, c) in (0..8).flat_map(|r| (0..32).map(move |c| (r, c))) {
+        let found = out[(32 * r) as usize + self::element(64, r, c)];
+        assert_eq!(found, at(i64::from(c) + 8, 2 * (i64::from(r) + 1)), "row {r} column {c}");
+    }
+}
+
+#[test]
+fn mistakes_with_changed_maps() {
+    let plain = |change: &str| changed(&[change], ACQUIRE, 768);
+    let whole = changed(&["rank 1"], ACQUIRE, 768);
+    let cases: &[(String, Class, &str)] = &[
+        (changed(&["rank 1"], "", 768), Class::ProxyFence, "a copy may not see that the tensor map at 0x"),
+        (
+            whole.replace(
+                "mov.u64 %map, %g;",
+                "@%first tensormap.replace.tile.rank.b1024.b32 [%g], 1; mov.u64 %map, %g;",
+            ),
+            Class::ProxyFence,
+            "was changed",
+        ),
+        (plain("rank 0"), Class::Descriptor, "2 coordinates for a tensor map of 1 dimensions"),
+        (plain("rank 5"), Class::Descriptor, "tensormap.replace: a rank of 6 dimensions: 1 to 5"),
+        (plain("box_dim 1, 300"), Class::Descriptor, "has a box of 300 elements in a dimension: 1 to 256"),
+        (plain("box_dim 1, 70000"), Class::Descriptor, "a box of 70000 elements in a dimension"),
+        (plain("element_stride 0, 2"), Class::Descriptor, "unsupported in ptx-emu: a value of 2"),
+        (plain("fill_mode 1"), Class::Descriptor, "unsupported in ptx-emu: a value of 1"),
+        (whole.replace("b1024.b32 [%m]", "b1024.b32 [%m+32]"), Class::Misaligned, "no multiple of 64"),
+        (whole.replace("@%part st.shared.u64 [%r8], %d1;", ""), Class::UninitialisedShared, "has written"),
+        (
+            whole.replace("@%part st.shared.u64 [%r8], %d1;", "@%part st.shared.u64 [%r8], 5;"),
+            Class::Descriptor,
+            "tensormap.replace: these bytes are no tensor map",
+        ),
+        (
+            whole
+                .replace("{changes}bar.sync 0", "")
+                .replace("setp.lt.u32 %part, %t, 32", "setp.lt.u32 %part, %t, 16"),
+            Class::InactiveLane,
+            "aligned",
+        ),
+    ];
+    for (body, class, part) in cases {
+        for schedule in SCHEDULES {
+            let fault = launch(body, &[24, 16], 0, schedule).expect_err(body);
+            assert!(fault.class == *class && fault.what.contains(part), "{body}: {fault}");
+        }
+    }
+    let refused = |text: &str| Module::parse(text).and_then(Module::complete).expect_err(text).to_string();
+    let text = program(&whole);
+    assert!(
+        refused(&text.replace(".target sm_90a", ".target sm_90")).contains("needs a target such as sm_90a")
+    );
+    assert!(refused(&text.replace(".version 8.3", ".version 8.2")).contains("8.3"));
+    assert!(
+        refused(&text.replace("[%g], [%m], 128", "[%g], [%m], 64")).contains("128, the size of a tensor map")
+    );
+    let most = refused(&text.replace(
+        "tile.rank.shared::cta.b1024.b32 [%m], 1",
+        "tile.swizzle_mode.shared::cta.b1024.b32 [%m], 4",
+    ));
+    assert!(most.contains("an integer literal from 0 to 3"), "{most}");
 }

@@ -1,0 +1,83 @@
+//! `mma.sp`: left matrices of which half the elements are stored, and metadata says which columns they belong to
+//! (manual, "Sparse matrix storage").
+//!
+//! A chunk of a row has four bits of metadata, two indices into its quarters, the lower one first: a quarter is an element,
+//! a pair of those of four bits, or half of one of 32 bits, which both indices name. Let g = lane / 4. Metadata of 16 and
+//! 32-bit elements lies in its lower 16 bits for row g, in the upper ones for row g + 8, and with two threads the second
+//! one has the columns behind those of the first. Of narrower elements a thread has metadata of one row: the first of two
+//! of row g, the second of row g + 8, and the third and fourth likewise for the columns behind. The manual shows this
+//! in figures only; it was compared with the order in which CUTLASS stores metadata, not with a device.
+//!
+//! Elements of b that meet nothing stored take no part, also where they are infinite.
+
+use super::block::{Checked, Worker};
+use super::lanes;
+use super::warp::Warp;
+use crate::code::{Item, Product, Sparsity};
+use crate::{Class, Fault};
+
+/// Bits of metadata of a chunk.
+const BITS: usize = 4;
+
+impl Worker<'_, '_> {
+    /// The columns of the elements that are stored of each row.
+    pub(super) fn stored_columns(&self, w: &Warp, p: &Product, s: Sparsity) -> Checked<Vec<Vec<usize>>> {
+        let threads = Sparsity::threads(p.shape, p.a.item);
+        let first = s.selector * threads;
+        if first + threads > 4 {
+            let what = format!(
+                "a sparsity selector of {}, where {threads} threads of each four hold metadata: up to {} was expected",
+                s.selector,
+                4 / threads - 1
+            );
+            return Err(self.fault(w, u32::MAX, Class::Descriptor, what));
+        }
+        let holds = |lane: &usize| (first..first + threads).contains(&(lane % 4));
+        let mask = lanes(u32::MAX).filter(holds).fold(0, super::set_bit);
+        let metadata = self.words(w, mask, s.metadata)?;
+        let chunk = Sparsity::chunk(p.a.item);
+        let of_row = |row: usize| {
+            let mut columns = Vec::new();
+            for i in 0..p.shape.depth / chunk {
+                let (thread, at) = place(p.a.item, row, i);
+                let lane = row % 8 * 4 + first + thread;
+                let bits = metadata[lane] >> at & 15;
+                match stored(p.a.item, bits, s.ordered) {
+                    Some(within) => columns.extend(within.iter().map(|column| i * chunk + column)),
+                    None => return Err(self.bad_metadata(w, lane, (row, i * chunk), bits)),
+                }
+            }
+            Ok(columns)
+        };
+        (0..p.shape.rows).map(of_row).collect()
+    }
+
+    #[cold]
+    fn bad_metadata(&self, w: &Warp, lane: usize, (row, column): (usize, usize), bits: u32) -> Box<Fault> {
+        let what =
+            format!("metadata 0b{bits:04b} of row {row} of a from column {column} on, which means nothing");
+        let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
+        fault.instead =
+            "give two different indices, ascending for .sp::ordered_metadata; of .tf32, 0b0100 or 0b1110";
+        fault
+    }
+}
+
+/// The thread of those with metadata that has that of a chunk of a row, and the chunk's first bit.
+fn place(item: Item, row: usize, chunk: usize) -> (usize, usize) {
+    match item.bits() {
+        16 | 32 => (chunk / 4, BITS * (chunk % 4) + 16 * (row / 8)),
+        _ => (chunk / 8 * 2 + row / 8, BITS * (chunk % 8)),
+    }
+}
+
+/// The columns of a chunk whose elements are stored, if the metadata means something.
+fn stored(item: Item, bits: u32, ordered: bool) -> Option<Vec<usize>> {
+    let [low, high] = [bits & 3, bits >> 2].map(|index| index as usize);
+    match item.bits() {
+        32 => matches!(bits, 0b0100 | 0b1110).then(|| vec![low / 2]),
+        _ if low == high || ordered && low > high => None,
+        4 => Some(vec![2 * low, 2 * low + 1, 2 * high, 2 * high + 1]),
+        _ => Some(vec![low, high]),
+    }
+}
