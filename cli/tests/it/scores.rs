@@ -89,6 +89,10 @@ fn a_text_is_tokenized_and_cut() {
     assert_eq!(scored.join(","), ids(&oracle(), 12).split(',').skip(7).collect::<Vec<_>>().join(","));
 }
 
+fn no_utf8(file: &str) -> String {
+    format!("cannot read the text from {file}: it is not UTF-8, byte 1 begins no character")
+}
+
 #[test]
 fn what_cannot_be_scored_is_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -105,10 +109,7 @@ fn what_cannot_be_scored_is_refused() {
         (vec!["-f", &empty], format!("the text has 1 token, {few}")),
         (vec!["-f", &short], format!("the text has 5 tokens, {few}")),
         (vec!["--ids-file", &empty], format!("the text has 0 tokens, {few}")),
-        (
-            vec!["-f", &bytes],
-            format!("cannot read the text from {bytes}: it is not UTF-8, byte 1 begins no character"),
-        ),
+        (vec!["-f", &bytes], no_utf8(&bytes)),
         (
             vec!["--ids-file", &words],
             "\"x\" is no token: tokens are whole numbers from 0 on, such as 1,5,9".to_owned(),
