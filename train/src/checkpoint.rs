@@ -62,7 +62,7 @@ pub fn read(folder: &Path, shapes: &Shapes<'_>, fingerprint: &Fingerprint) -> Re
     let path = folder.join(STATE);
     let fault = |problem: String| Error::Checkpoint { path: path.clone(), problem };
     let bytes = std::fs::read(&path).map_err(|source| Error::Read { path: path.clone(), source })?;
-    let state: Value = serde_json::from_slice(&bytes).map_err(|error| fault(damaged(&error)))?;
+    let state: Value = serde_json::from_slice(&bytes).map_err(|error| fault(files::damaged(&error)))?;
     let before: Fingerprint = serde_json::from_value(state["fingerprint"].clone()).map_err(|_| {
         fault("has no \"fingerprint\", by which it could be told whether settings have changed".into())
     })?;
@@ -95,11 +95,6 @@ pub fn read(folder: &Path, shapes: &Shapes<'_>, fingerprint: &Fingerprint) -> Re
         micro: count("micro_batch")?,
         corrections: [correction(0)?, correction(1)?],
     })
-}
-
-/// The problem of a file that is not as it was written.
-pub(crate) fn damaged(error: &dyn std::error::Error) -> String {
-    format!("it is damaged: {error}; go on from another checkpoint")
 }
 
 /// What is another one now, or missing on either side.

@@ -53,3 +53,8 @@ fn hidden(path: &Path, end: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{end}"))
 }
+
+/// The problem of a file that is not as it was written.
+pub(crate) fn damaged(error: &dyn std::error::Error) -> String {
+    format!("it is damaged: {error}; go on from another checkpoint")
+}

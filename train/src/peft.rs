@@ -14,7 +14,6 @@ use warpwright_engine::adapter::Formats;
 use warpwright_engine::adapter::names::{self, BASE_FORMATS, CONFIG, NOTES, TENSORS};
 use warpwright_kernels::Pairing;
 
-use crate::checkpoint::damaged;
 use crate::reference::Adapters;
 use crate::{Config, Error, Lora, Projection, files};
 
@@ -116,7 +115,7 @@ pub(crate) fn read_tensors<const N: usize>(
 ) -> Result<[Adapters; N], Error> {
     let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
     let fault = |problem: String| Error::Checkpoint { path: path.to_owned(), problem };
-    let tensors = SafeTensors::deserialize(&bytes).map_err(|error| fault(damaged(&error)))?;
+    let tensors = SafeTensors::deserialize(&bytes).map_err(|error| fault(files::damaged(&error)))?;
     let mut lists = prefixes.map(|_| Adapters::zeros(shapes.config, shapes.lora));
     let mut read = 0;
     for (prefix, adapters) in prefixes.iter().zip(&mut lists) {
