@@ -9,6 +9,8 @@
 //! apart, were those computed here. `mma.sync` gives the same bits as `wgmma`. Not probed: infinities, and results that
 //! are denormal.
 
+use std::ops::RangeInclusive;
+
 use crate::isa::number::power_of_two;
 
 /// The exponent of zero: below that of any product, also where the other factor is large.
@@ -19,11 +21,12 @@ const MOST: usize = 32;
 const LANES: usize = 8;
 
 /// The factors of a step that are multiplied with those of another one: a row of the left matrix, or a column of the right
-/// one. Past the end there are zeros.
+/// one. Past the end there are zeros. A value has at most 12 significant bits, as those of up to 19 bits do: a product of
+/// two is a single.
 #[derive(Clone, Debug)]
 pub(crate) struct Factors {
     len: usize,
-    values: [f64; MOST],
+    values: [f32; MOST],
     exponents: [i16; MOST],
     /// Whether one of them is infinite or no number.
     special: bool,
@@ -34,7 +37,7 @@ impl Factors {
     pub(crate) fn new(values: impl Iterator<Item = f32>, least: i32) -> Factors {
         let mut all = Factors { len: 0, values: [0.0; MOST], exponents: [ZERO; MOST], special: false };
         for value in values {
-            all.values[all.len] = f64::from(value);
+            all.values[all.len] = value;
             all.exponents[all.len] = exponent(value, least);
             all.special |= !value.is_finite();
             all.len += 1;
@@ -67,8 +70,8 @@ pub(crate) const NARROW: Kept = Kept { fraction: 13, result: 14, odd: false };
 
 /// One step: the sum and the products of these factors.
 ///
-/// A product of singles is exact in `f64`, and so is its product with a power of two. What is left of it as an integer is
-/// what the cut leaves, below `2^(fraction + 2)`.
+/// A product is exact, and so is its product with a power of two, but for what is so small that the cut leaves nothing of
+/// it. What is left as an integer is what the cut leaves, below `2^(fraction + 2)`.
 pub(crate) fn add_products(sum: f32, a: &Factors, b: &Factors, kept: Kept) -> f32 {
     let fraction = kept.fraction;
     if a.special || b.special || !sum.is_finite() {
@@ -80,7 +83,7 @@ pub(crate) fn add_products(sum: f32, a: &Factors, b: &Factors, kept: Kept) -> f3
     for (a, b) in a.exponents.as_chunks::<LANES>().0.iter().zip(b.exponents.as_chunks::<LANES>().0).take(rows)
     {
         for ((largest, a), b) in largest.iter_mut().zip(a).zip(b) {
-            *largest = (*largest).max(a + b);
+            *largest = (*largest).max(a.wrapping_add(*b));
         }
     }
     let largest = i32::from(largest.into_iter().fold(ZERO, i16::max));
@@ -88,14 +91,27 @@ pub(crate) fn add_products(sum: f32, a: &Factors, b: &Factors, kept: Kept) -> f3
         return 0.0;
     }
     let scale = power_of_two(fraction - largest);
-    let mut total = [0.0; LANES];
+    let total = match IN_SINGLES.contains(&largest) {
+        true => total(a, b, rows, |a, b| (a * b * scale as f32) as i32),
+        false => total(a, b, rows, |a, b| (f64::from(a) * f64::from(b) * scale) as i32),
+    };
+    single(total + i64::from((f64::from(sum) * scale) as i32), largest - fraction, kept)
+}
+
+/// The largest exponents of products with which neither these nor their scale leave the range of singles.
+const IN_SINGLES: RangeInclusive<i32> = -100..=125;
+
+/// The sum of what the cut leaves of products, of which `cut` gives that of one in its unit.
+#[inline(always)]
+fn total(a: &Factors, b: &Factors, rows: usize, cut: impl Fn(f32, f32) -> i32) -> i64 {
+    let mut total = [0i32; LANES];
     for (a, b) in a.values.as_chunks::<LANES>().0.iter().zip(b.values.as_chunks::<LANES>().0).take(rows) {
         for ((total, a), b) in total.iter_mut().zip(a).zip(b) {
-            *total += f64::from((a * b * scale) as i32);
+            // Below 2^27 each: without the check for overflow of test builds, this is done side by side.
+            *total = total.wrapping_add(cut(*a, *b));
         }
     }
-    let total = total.into_iter().sum::<f64>() + f64::from((f64::from(sum) * scale) as i32);
-    single(total as i64, largest - fraction, kept)
+    total.iter().map(|part| i64::from(*part)).sum()
 }
 
 /// `n * 2^e` as a single of so many bits, toward zero.
@@ -114,7 +130,7 @@ fn single(n: i64, e: i32, kept: Kept) -> f32 {
 
 /// The same where something is infinite or no number.
 fn add_special(sum: f32, a: &Factors, b: &Factors) -> f32 {
-    let products = a.values.iter().zip(&b.values).take(a.len).map(|(a, b)| a * b);
+    let products = a.values.iter().zip(&b.values).take(a.len).map(|(a, b)| f64::from(*a) * f64::from(*b));
     let total = products.fold(f64::from(sum), |total, product| total + product);
     if total.is_nan() { f32::from_bits(0x7fff_ffff) } else { total as f32 }
 }
@@ -222,8 +238,9 @@ mod tests {
             }
         };
         for round in 0..20_000 {
-            let spread = [0, 4, 30, 60, 120][round % 5];
-            let products: Vec<_> = (0..round % 17).map(|_| (random(spread), random(spread))).collect();
+            let spread = [0, 4, 30, 60, 120, 250][round % 6];
+            let mut factor = || f32::from_bits(random(spread).to_bits() & !0xfff);
+            let products: Vec<_> = (0..round % 17).map(|_| (factor(), factor())).collect();
             let (start, kept) = (random(spread), if round % 3 == 0 { NARROW } else { WIDE });
             let factors = |which: fn(&(f32, f32)) -> f32| Factors::new(products.iter().map(which), -126);
             let found = add_products(start, &factors(|p| p.0), &factors(|p| p.1), kept);
