@@ -125,7 +125,7 @@ fn says_what_is_wrong_with_the_settings() {
         assert_eq!(found.split_once(": ").unwrap().1, wanted);
     }
     std::fs::write(folder.join("adapter_config.json"), "{").unwrap();
-    let wanted = "FOLDER/adapter_config.json: EOF while parsing an object at line 1 column 1";
+    let wanted = "FOLDER/adapter_config.json: it is no JSON: EOF while parsing an object at line 1 column 1";
     assert_eq!(refusal(&folder), wanted);
 }
 

@@ -1,4 +1,4 @@
-//! Nested quantization of the `absmax` of [`nf4`](super::nf4) ([Dettmers et al.,
+//! Nested quantization of the `absmax` of [`nf4`] ([Dettmers et al.,
 //! 2023](https://arxiv.org/abs/2305.14314), "double quantization"), bit for bit as bitsandbytes has it.
 //!
 //! `absmax = map[code] * scale + offset` in `f32`, product and sum rounded apart. The offset is the mean of all; a block

@@ -6,7 +6,7 @@ use super::halves;
 use super::number::{canon, ftz};
 use super::{Decoder, memory};
 use crate::async_code::{AsyncStore, Reduction};
-use crate::code::{Atomic, MemoryOrder, Op, RegisterOperand, Scope, Space};
+use crate::code::{Address, Atomic, MemoryOrder, Op, RegisterOperand, Scope, Space};
 use crate::decode::Decode;
 use crate::parse::Parsed;
 use crate::parse::ast::OperandKind;
@@ -117,10 +117,21 @@ fn asynchronous(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".mbarrier::complete_tx::bytes", ())])?;
     let (ty, f) = asynchronous_operation(d)?;
     d.operands(3, 3)?;
-    let short = space == Space::Cluster;
-    let (to, values, barrier) = (d.address(0, short)?, vec![d.word(1, ty)?], d.address(2, short)?);
+    let [to, barrier] = [asynchronous_address(d, 0, space)?, asynchronous_address(d, 2, space)?];
+    let values = vec![d.word(1, ty)?];
     let reduction = Some(Reduction { bytes: ty.bytes(), f });
     Ok(Op::AsyncStore(Box::new(AsyncStore { space, to, values, barrier, reduction })))
+}
+
+/// An address of shared memory. ptxas takes 32 bits of a generic one, too, of which the manual says nothing.
+fn asynchronous_address(d: &mut Decode<'_, '_>, operand: usize, space: Space) -> Parsed<Address> {
+    let short = space == Space::Cluster;
+    let address = d.address(operand, short);
+    if short {
+        address
+    } else {
+        address.or_else(|_| d.error(format!("`{}` lacks such an address", d.name())))
+    }
 }
 
 fn asynchronous_operation(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {

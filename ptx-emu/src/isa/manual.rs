@@ -104,6 +104,8 @@ const FORMS: &[&str] = &[
     "st.global{,.L1::no_allocate}.v8{.b16,.u16,.s16,.f16}",
     "cvta{,.to}{.global,.shared,.shared::cta,.shared::cluster,.const,.local,.param,.param::entry}.u32",
     "cp.async.bulk.global.shared::cta.bulk_group{,.L2::cache_hint}.cp_mask",
+    "red.async.relaxed.cluster.mbarrier::complete_tx::bytes{.add,.inc,.dec,.min,.max}.u32",
+    "red.async.relaxed.cluster.mbarrier::complete_tx::bytes{.add.u64,.add.s32,.min.s32,.max.s32,.and.b32,.or.b32,.xor.b32}",
     "prefetch{.global,}{.L2::evict_last,.L2::evict_normal}",
     "createpolicy.range{,.global}{.L2::evict_last,.L2::evict_normal,.L2::evict_first,.L2::evict_unchanged}.b64",
     "createpolicy.cvt.L2.b64",

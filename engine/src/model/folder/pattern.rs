@@ -38,15 +38,45 @@ pub(crate) fn problem(pattern: &Value, replaced: bool) -> Option<String> {
 fn differs(text: &str) -> Option<&'static str> {
     let mut scan = Scan { rest: text, sets: 0 };
     std::iter::from_fn(|| scan.next()).flatten().next().or_else(|| {
-        let lower = text.to_lowercase();
-        let folds = ["ss", "ff", "fi", "fl", "st"].iter().any(|letters| lower.contains(letters));
-        (ignores_case(text) && (folds || !text.is_ascii())).then_some(FOLD)
+        let folds = |part: &str| {
+            let lower = part.to_lowercase();
+            !part.is_ascii() || ["ss", "ff", "fi", "fl", "st"].iter().any(|letters| lower.contains(letters))
+        };
+        caseless(text).any(folds).then_some(FOLD)
     })
 }
 
-/// Whether a group has the flag i.
-fn ignores_case(text: &str) -> bool {
-    text.split("(?").skip(1).any(|group| flags(group).contains('i'))
+/// What groups with the flag i hold, and what stands behind the flag alone.
+fn caseless(text: &str) -> impl Iterator<Item = &str> {
+    text.match_indices("(?").filter_map(|(at, open)| {
+        let group = &text[at + open.len()..];
+        let flags = flags(group);
+        let on = flags.split('-').next().is_some_and(|on| on.contains('i'));
+        let body = &group[flags.len()..];
+        on.then(|| body.strip_prefix(':').map_or(body, inside))
+    })
+}
+
+/// A group's text up to its end.
+fn inside(text: &str) -> &str {
+    let (mut groups, mut sets, mut escaped) = (0, 0, false);
+    let ends = |c| {
+        match c {
+            _ if escaped => {
+                escaped = false;
+                return false;
+            }
+            '\\' => escaped = true,
+            '[' => sets += 1,
+            ']' if sets > 0 => sets -= 1,
+            '(' if sets == 0 => groups += 1,
+            ')' if sets == 0 && groups == 0 => return true,
+            ')' if sets == 0 => groups -= 1,
+            _ => {}
+        }
+        false
+    };
+    text.find(ends).map_or(text, |end| &text[..end])
 }
 
 /// The flags of a group, of what stands behind its `(?`.
@@ -144,6 +174,7 @@ mod tests {
             ("\\<a", ESCAPE),
             ("(?i)OFF", FOLD),
             ("(?i:é)", FOLD),
+            ("(?i:a(b)[)]\\)ss)", FOLD),
         ];
         for (text, problem) in cases {
             assert_eq!(differs(text), Some(problem), "{text}");
