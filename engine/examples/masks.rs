@@ -6,8 +6,7 @@
 //!
 //! `MODEL` is a GGUF file or a folder with a `tokenizer.json`. Each grammar is followed along a text, as a model that
 //! knows what to write would, and on random walks, each token one of those that are allowed: these come to places that no
-//! text comes to. A walk begins anew with the grammar, as each answer does. The figures are those of [`Matcher`]. Then
-//! several texts go on together, as in a batch, with their masks one after the other and on threads.
+//! text comes to. A walk begins anew with the grammar, as each answer does. The figures are those of [`Matcher`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,54 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let random = (0..walks).map(|seed| walk(&grammar, seed)).collect::<Result<_, _>>()?;
         print(&format!("{row} | random walks"), random);
     }
-    println!("| grammar | texts | masks of a step one after the other p50 | p99 | on threads p50 | p99 |");
-    for (name, text, _) in grammars() {
-        for count in [8, 32] {
-            together(name, &compiler, &text, count)?;
-        }
-    }
     Ok(())
-}
-
-/// Rounds of texts that go on together; each begins with a grammar that knows nothing.
-const ROUNDS: usize = 6;
-/// Steps of a round.
-const STEPS: usize = 60;
-
-/// Microseconds that the masks of a step take, in turn one after the other and on threads.
-fn together(name: &str, compiler: &GrammarCompiler, text: &GrammarText, count: usize) -> Result<(), Error> {
-    let mut times = [vec![], vec![]];
-    for round in 0..2 * ROUNDS {
-        let grammar = compiler.compile(text)?;
-        let mut texts: Vec<Matcher> = (0..count).map(|_| grammar.matcher()).collect();
-        let mut random = (round / 2) as u64 * 7919 + 1;
-        for _ in 0..STEPS {
-            let mut going: Vec<&mut Matcher> = texts.iter_mut().filter(|text| !text.is_over()).collect();
-            let start = Instant::now();
-            match round % 2 {
-                0 => going.iter_mut().try_for_each(|text| text.allowed().map(drop))?,
-                _ => Matcher::find_allowed(&mut going)?,
-            }
-            times[round % 2].push(start.elapsed());
-            for text in going {
-                let tokens = tokens_of(text.allowed()?);
-                random = next(random);
-                text.take_chosen(tokens[(random >> 33) as usize % tokens.len()])?;
-                text.forced(LONGEST)?;
-            }
-        }
-    }
-    let [serial, threads] = times.map(|times| [0.5, 0.99].map(|share| micros(&times, share)).join(" | "));
-    println!("| {name} | {count} | {serial} | {threads} |");
-    Ok(())
-}
-
-fn next(state: u64) -> u64 {
-    state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
-}
-
-fn micros(times: &[Duration], share: f64) -> String {
-    percentile(times, share).map_or("-".to_owned(), |time| format!("{:.0}", 1e6 * time.as_secs_f64()))
 }
 
 /// One grammar of each kind, and a text that is within it.
@@ -151,7 +103,7 @@ fn walk(grammar: &Grammar, seed: u64) -> Result<Matcher, Error> {
             break;
         }
         let tokens = tokens_of(matcher.allowed()?);
-        state = next(state);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         matcher.take_chosen(tokens[(state >> 33) as usize % tokens.len()])?;
     }
     Ok(matcher)
@@ -168,7 +120,10 @@ fn print(row: &str, walks: Vec<Matcher>) {
     };
     let (masks, taken) = (all(|walk| &walk.costs().masks), all(|walk| &walk.costs().taken));
     let forced: u32 = walks.iter().map(|walk| walk.costs().forced).sum();
-    let [m50, m99, most] = [0.5, 0.99, 1.0].map(|share| micros(&masks, share));
-    let [t50, t99] = [0.5, 0.99].map(|share| micros(&taken, share));
+    let at = |times: &[Duration], share| {
+        percentile(times, share).map_or("-".to_owned(), |time| format!("{:.0}", 1e6 * time.as_secs_f64()))
+    };
+    let [m50, m99, most] = [0.5, 0.99, 1.0].map(|share| at(&masks, share));
+    let [t50, t99] = [0.5, 0.99].map(|share| at(&taken, share));
     println!("{row} | {} | {forced} | {m50} | {m99} | {most} | {t50} | {t99} |", masks.len());
 }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! As for one sequence (`crate::decode::guided`), a step is two launches, and the second begins with a copy of the bits
-//! of those that follow a grammar. To the others everything is allowed. The host finds the bits of several sequences at
-//! the same time, on threads of its own.
+//! of those that follow a grammar. To the others everything is allowed. The host finds the bits of one sequence after the
+//! other, so its times add up.
 
 use super::device::Device;
 use super::engine::Batch;
@@ -39,9 +39,7 @@ impl Batch {
         let given: Vec<(SequenceId, &[u32])> = work.iter().map(|part| (part.sequence, part.tokens)).collect();
         let (input, order) = self.begin(&given)?;
         let sizes = self.device.step_logits(&input)?;
-        let matchers = work.iter_mut().filter_map(|part| part.matcher.as_deref_mut());
-        Matcher::find_allowed(&mut matchers.collect::<Vec<_>>())?;
-        work.iter().try_for_each(|part| self.allow(part))?;
+        work.iter_mut().try_for_each(|part| self.allow(part))?;
         self.device.choose_within(sizes)?;
         let next = self.finish(&given, &order)?;
         for (part, token) in work.iter_mut().zip(&next) {
@@ -110,12 +108,12 @@ impl Batch {
     }
 
     /// Lets the device know what a sequence may choose.
-    fn allow(&mut self, part: &Within<'_>) -> Result<(), Error> {
+    fn allow(&mut self, part: &mut Within<'_>) -> Result<(), Error> {
         let Device { head, stream, .. } = &mut self.device;
         let (Some(allowed), Some(sampler)) = (&mut head.allowed, &head.sampler) else { return Ok(()) };
         let row = part.sequence.row;
-        let Some(matcher) = &part.matcher else { return Ok(allowed.free(stream, sampler, row)?) };
-        allowed.write(stream, sampler, row, matcher.found())?;
+        let Some(matcher) = &mut part.matcher else { return Ok(allowed.free(stream, sampler, row)?) };
+        allowed.write(stream, sampler, row, matcher.allowed()?)?;
         Ok(allowed.copy(&mut &*stream, row)?)
     }
 

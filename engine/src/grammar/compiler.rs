@@ -12,7 +12,6 @@ use super::fault::Fault;
 use super::masks::Divided;
 use super::matcher::Matcher;
 use super::place;
-use super::starts::Starts;
 use super::stays::FUEL;
 use super::tokens::Tokens;
 use crate::Error;
@@ -68,7 +67,7 @@ pub struct GrammarCompiler {
 
 /// A grammar that can be followed with one vocabulary, any number of times.
 pub struct Grammar {
-    starts: Starts,
+    start: llguidance::Matcher,
     vocab: u32,
     warnings: Vec<String>,
 }
@@ -111,12 +110,12 @@ impl GrammarCompiler {
         let fault = |fault| error_of(text.name(), fault);
         let source = source(text).map_err(fault)?;
         let parser = self.factory.create_parser(source);
-        let parser = parser.map_err(|error| fault(text.fault(&format!("{error:#}"))))?;
+        let mut parser = parser.map_err(|error| fault(text.fault(&format!("{error:#}"))))?;
         if let Some(part) = endless::part(parser.parser.grammar()) {
             return Err(fault(Fault::Endless { part }));
         }
-        let starts = Starts::new(parser, Arc::clone(&self.tokens), self.factory.limits());
-        let (mut start, _) = starts.next();
+        self.tokens.serve(&mut parser, self.factory.limits());
+        let mut start = llguidance::Matcher::new(Ok(parser));
         if let Some(said) = problem_of(start.clone()) {
             return Err(fault(match said.starts_with("NoExtensionBias") {
                 true => Fault::Unsatisfiable("no token of the vocabulary can begin one".to_owned()),
@@ -124,14 +123,14 @@ impl GrammarCompiler {
             }));
         }
         let warnings = start.grammar_warnings();
-        Ok(Grammar { starts, vocab: self.vocab, warnings })
+        Ok(Grammar { start, vocab: self.vocab, warnings })
     }
 }
 
 impl Grammar {
     /// The beginning of a text. Others are not touched; what one has found out of the words of the grammar, others know.
     pub fn matcher(&self) -> Matcher {
-        Matcher::new(self.starts.next(), self.vocab)
+        Matcher::new(self.start.clone(), self.vocab)
     }
 
     /// What of it is not followed to the letter, a sentence each: only where it says itself that this may be so.

@@ -1,15 +1,12 @@
 //! A text within a grammar, as far as it has come.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use llguidance::api::StopReason;
 use llguidance::toktrie::SimpleVob;
-use rayon::prelude::*;
 
 use super::costs::Costs;
 use super::fault::sentence;
-use super::starts::Lexer;
 use crate::Error;
 
 /// A text within a grammar, as far as it has come: which tokens may be next, and which must.
@@ -18,8 +15,6 @@ use crate::Error;
 /// other means asks for those that are [allowed](Matcher::allowed), and says which one was [taken](Matcher::take).
 pub struct Matcher {
     parser: llguidance::Matcher,
-    /// What it shares with others of its grammar.
-    lexer: Lexer,
     /// Tokens of the vocabulary.
     vocab: u32,
     tokens: u32,
@@ -29,8 +24,8 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    pub(super) fn new((parser, lexer): (llguidance::Matcher, Lexer), vocab: u32) -> Matcher {
-        Matcher { parser, lexer, vocab, tokens: 0, allowed: vec![], costs: Costs::default() }
+    pub(super) fn new(parser: llguidance::Matcher, vocab: u32) -> Matcher {
+        Matcher { parser, vocab, tokens: 0, allowed: vec![], costs: Costs::default() }
     }
 
     /// The number of tokens of the vocabulary.
@@ -52,34 +47,6 @@ impl Matcher {
             true => Err(self.error(&"no token of the vocabulary goes on")),
             false => Ok(&self.allowed),
         }
-    }
-
-    /// Finds the tokens that may come next of each of these, on several threads: as [`allowed`](Matcher::allowed) does
-    /// of one. Those of one grammar wait for each other where there are more of them than threads, eight at most.
-    ///
-    /// # Errors
-    /// As [`allowed`](Matcher::allowed), of the first that has one.
-    pub fn find_allowed(matchers: &mut [&mut Matcher]) -> Result<(), Error> {
-        let mut groups: BTreeMap<usize, Vec<(usize, &mut Matcher)>> = BTreeMap::new();
-        for (place, matcher) in matchers.iter_mut().enumerate() {
-            groups.entry(matcher.lexer.key()).or_default().push((place, matcher));
-        }
-        let find = |group: Vec<(usize, &mut Matcher)>| {
-            let found = group.into_iter().map(|(place, matcher)| (place, matcher.allowed().err()));
-            found.filter_map(|(place, error)| Some((place, error?))).next()
-        };
-        let groups: Vec<_> = groups.into_values().collect();
-        // A thread that has one group alone would only wait for another.
-        let first = match groups.len() {
-            0 | 1 => groups.into_iter().filter_map(find).next(),
-            _ => groups.into_par_iter().filter_map(find).min_by_key(|(place, _)| *place),
-        };
-        first.map_or(Ok(()), |(_, error)| Err(error))
-    }
-
-    /// The tokens that were [found](Matcher::find_allowed) last, as [`allowed`](Matcher::allowed) gives them.
-    pub fn found(&self) -> &[u32] {
-        &self.allowed
     }
 
     /// The text goes on with this token.

@@ -2,7 +2,7 @@
 //! come next in it.
 //!
 //! The library `llguidance` parses; it sees tokens as bytes. Of this crate's own is what it is told of a vocabulary
-//! (`tokens`), how its tokens are tried (`masks`, `plain`, `stays`), by several matchers at once (`starts`), what its errors say to whoever wrote a grammar (`fault`,
+//! (`tokens`), how its tokens are tried (`masks`, `plain`, `stays`), what its errors say to whoever wrote a grammar (`fault`,
 //! `place`), and the small face that a decoder needs (`matcher`): the tokens that are allowed, those that are forced, and
 //! where the text ends.
 
@@ -15,7 +15,6 @@ pub(crate) mod matcher;
 mod place;
 mod plain;
 mod schema;
-mod starts;
 mod stays;
 mod tokens;
 

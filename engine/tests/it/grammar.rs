@@ -269,36 +269,6 @@ fn a_mask_has_the_tokens_that_a_naive_check_allows() {
     }
 }
 
-/// Some share a grammar; each goes its own way. An error is that of the first which has one.
-#[test]
-fn masks_that_are_found_together_are_those_found_alone() {
-    let words = real();
-    let grammars =
-        [words.regex("[a-z]{3,9}( [^\\n]{1,40})?"), words.lark("start: / [a-z]{2,9}, [0-9]{2}/\n")];
-    let starts = || (0..11).map(|text| grammars[text % 2].matcher()).collect::<Vec<Matcher>>();
-    let (mut together, mut alone) = (starts(), starts());
-    for step in 0..4 {
-        Matcher::find_allowed(&mut together.iter_mut().collect::<Vec<_>>()).unwrap();
-        for (text, (one, other)) in together.iter_mut().zip(&mut alone).enumerate() {
-            let wanted = other.allowed().unwrap().to_vec();
-            assert_eq!(one.found(), wanted, "text {text}, step {step}");
-            let bit = |id: &u32| wanted[*id as usize / 32] >> (id % 32) & 1 == 1;
-            let letters = (0..words.tokenizer.size() as u32)
-                .filter(bit)
-                .filter(|id| words.tokenizer.piece(*id).len() == 1);
-            let letters: Vec<u32> = letters.collect();
-            let token = letters[text % letters.len()];
-            [one, other].into_iter().for_each(|matcher| matcher.take(token).unwrap());
-        }
-    }
-    let newline = words.tokenizer.encode_rest("\n").unwrap()[0];
-    let lost = |matcher: &mut Matcher| matcher.take(newline).unwrap_err();
-    lost(&mut together[7]);
-    lost(&mut together[4]);
-    let error = Matcher::find_allowed(&mut together.iter_mut().collect::<Vec<_>>()).unwrap_err();
-    assert_eq!(error.to_string(), together[4].allowed().unwrap_err().to_string());
-}
-
 #[test]
 fn white_space_of_json_is_bounded() {
     let words = real();
