@@ -132,24 +132,33 @@ pub(super) fn unpack<'k>(
     (packed, w): (Ptr<'k, u8, Read>, Ptr<'k, f32, Write>),
     absmax: impl Fn(U32<'k>) -> F32<'k>,
 ) {
+    let values = values(k);
+    k.note("w = value * absmax; the first of two codes is in the high nibble");
+    let i = (k.ctaid() * threads + k.tid()) * WORD;
+    k.when(i.lt(n), || {
+        let word = packed.cast::<u32>().at(i / WORD).ld();
+        let absmax = absmax(i / BLOCK as u32);
+        let of = |j: u32| values.at(code(word, j)).ld() * absmax;
+        for half in [0, 4] {
+            w.at(i + half).st4(from_fn(|j| of(half + j as u32)));
+        }
+    });
+}
+
+/// The values of NF4, in shared memory.
+pub(in crate::train) fn values<'k>(k: Builder<'k>) -> Ptr<'k, f32, Shared> {
     k.note("the values, in shared memory");
     let values = k.shared::<f32>("values", VALUES.len() as u32);
     k.when(k.tid().eq(0), || {
         (0..4).for_each(|i| values.at(4 * i).st4(from_fn(|j| k.val(VALUES[4 * i as usize + j]))));
     });
     k.barrier();
+    values
+}
 
-    k.note("w = value * absmax; the first of two codes is in the high nibble");
-    let i = (k.ctaid() * threads + k.tid()) * WORD;
-    k.when(i.lt(n), || {
-        let word = packed.cast::<u32>().at(i / WORD).ld();
-        let absmax = absmax(i / BLOCK as u32);
-        let code = |j: u32| word.bfe(8 * (j / 2) + 4 * (1 - j % 2), 4);
-        let of = |j: u32| values.at(code(j)).ld() * absmax;
-        for half in [0, 4] {
-            w.at(i + half).st4(from_fn(|j| of(half + j as u32)));
-        }
-    });
+/// Code `j` of a word of eight.
+pub(in crate::train) fn code(word: U32<'_>, j: u32) -> U32<'_> {
+    word.bfe(8 * (j / 2) + 4 * (1 - j % 2), 4)
 }
 
 impl Variant for Nf4Dequantize {

@@ -5,7 +5,7 @@ use super::{narrow, wide};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::train::dropout::{Mask, threshold};
-use crate::train::nf4::{BLOCK, VALUES, dequantize};
+use crate::train::nf4::{BLOCK, code, dequantize, values};
 use crate::train::philox::on_device;
 use crate::train::products::add_scaled;
 use crate::train::state::{COUNTERS, MICRO};
@@ -147,22 +147,6 @@ impl KernelDef for Nf4Dequantize {
         let w = dequantize(a.packed, a.absmax);
         a.w.iter_mut().zip(w).for_each(|(to, w)| *to = bf16::from_f32(w));
     }
-}
-
-/// The values of NF4, in shared memory.
-pub(super) fn values<'k>(k: Builder<'k>) -> Ptr<'k, f32, Shared> {
-    k.note("the values, in shared memory");
-    let values = k.shared::<f32>("values", VALUES.len() as u32);
-    k.when(k.tid().eq(0), || {
-        (0..4).for_each(|i| values.at(4 * i).st4(from_fn(|j| k.val(VALUES[4 * i as usize + j]))));
-    });
-    k.barrier();
-    values
-}
-
-/// Code `j` of a word of eight.
-pub(super) fn code(word: U32<'_>, j: u32) -> U32<'_> {
-    word.bfe(8 * (j / 2) + 4 * (1 - j % 2), 4)
 }
 
 impl KernelDef for ApplyMask {

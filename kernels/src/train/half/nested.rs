@@ -1,11 +1,11 @@
 //! Unpacks NF4 whose `absmax` is nested: see [`nested`](crate::train::nested).
 
-use super::convert::{AT_ONCE, EIGHT, THREADS, code, values};
+use super::convert::{AT_ONCE, EIGHT, THREADS};
 use super::rows::store;
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
 use crate::train::nested::{BLOCK, case, check_lengths, unnested};
-use crate::train::nf4;
+use crate::train::nf4::{self, code, values};
 use ptx_gen::*;
 use std::array::from_fn;
 
