@@ -161,10 +161,11 @@ fn alpha(value: &Value) -> Result<f64, Fault> {
     let wrong = || Fault::Value {
         key: "lora_alpha".into(),
         found: value.to_string(),
-        wanted: "a positive number".into(),
+        wanted: "a positive number that f32 can hold".into(),
     };
     // The device has it in f32.
-    value.as_f64().filter(|alpha| *alpha as f32 > 0.0).ok_or_else(wrong)
+    let fits = |alpha: &f64| *alpha as f32 > 0.0 && (*alpha as f32).is_finite();
+    value.as_f64().filter(fits).ok_or_else(wrong)
 }
 
 /// The names in a list. A text is a regular expression or a word such as `all-linear`.

@@ -255,6 +255,16 @@ line 9, column 5: unsupported in ptx-emu: tex.2d.v4.f32.f32
     assert_eq!(module.errors()[0].kind, ErrorKind::Unsupported("tex.2d.v4.f32.f32".into()));
 }
 
+/// ptxas takes 32 bits of an address of `red.async` without a state space, so they are not ill-formed.
+#[test]
+fn short_generic_addresses_are_unsupported() {
+    let text = ".version 8.7\n.target sm_90\n.address_size 64\n.entry k() {\n.reg .b32 %r<3>;
+        red.async.relaxed.cluster.mbarrier::complete_tx::bytes.add.u32 [%r0], %r1, [%r2]; ret; }";
+    let module = Module::parse(text).unwrap_or_else(|e| panic!("{e}"));
+    let name = "red.async.relaxed.cluster.mbarrier::complete_tx::bytes.add.u32";
+    assert_eq!(module.errors()[0].kind, ErrorKind::Unsupported(name.into()));
+}
+
 /// An error in the syntax hides no other, and nothing follows from it.
 #[test]
 fn errors_stand_alone() {
