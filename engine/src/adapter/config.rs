@@ -161,10 +161,10 @@ fn alpha(value: &Value) -> Result<f64, Fault> {
     let wrong = || Fault::Value {
         key: "lora_alpha".into(),
         found: value.to_string(),
-        wanted: "a positive number that f32 can hold".into(),
+        wanted: "a number from 1.2e-38 to 3.4e38, which f32 holds".into(),
     };
-    // The device has it in f32.
-    let fits = |alpha: &f64| *alpha as f32 > 0.0 && (*alpha as f32).is_finite();
+    // The device has it in f32, and so has llama.cpp, for which 0 is no scale.
+    let fits = |alpha: &f64| *alpha > 0.0 && (*alpha as f32).is_normal();
     value.as_f64().filter(fits).ok_or_else(wrong)
 }
 

@@ -24,8 +24,6 @@ pub enum Fault {
         format.name()
     )]
     TooLarge { tensor: String, index: usize, value: f64, format: Format },
-    #[error("\"lora_alpha\" is {alpha:e}, which F32 does not hold, and llama.cpp reads it as F32")]
-    Alpha { alpha: f64 },
     #[error("A of {projection} in layer {layer} times {by} is not finite in F32, as llama.cpp reads it")]
     Factor { layer: usize, projection: &'static str, by: f64 },
 }

@@ -30,7 +30,7 @@ const F32: &TensorType = &TENSOR_TYPES[0];
 ///
 /// # Errors
 ///
-/// Those of `sink`; an `alpha`, or a scale, with which a number is beyond F32.
+/// Those of `sink`; a scale with which a number is beyond F32.
 pub fn write_lora<E: From<Error>>(
     outline: &Outline,
     mut sink: impl FnMut(&[u8]) -> Result<(), E>,
@@ -39,7 +39,7 @@ pub fn write_lora<E: From<Error>>(
         return sink(&head(outline, 0.0, &[]).bytes());
     };
     let fault = |fault: Fault| Error::Merge { path: adapter.path.clone(), fault: Box::new(fault) };
-    let alpha = alpha(adapter).map_err(fault)?;
+    let alpha = adapter.alpha as f32;
     let places = places(outline, adapter);
     places.iter().try_for_each(|place| place.check(alpha)).map_err(fault)?;
     sink(&head(outline, alpha, &places).bytes())?;
@@ -95,12 +95,6 @@ fn head(outline: &Outline, alpha: f32, places: &[Place<'_>]) -> Head {
         let head = head.tensor(&format!("{tensor}.lora_a"), &[n, rank], F32);
         head.tensor(&format!("{tensor}.lora_b"), &[rank, rows], F32)
     })
-}
-
-/// The alpha of the file. llama.cpp takes 0 for no scale.
-fn alpha(adapter: &Adapter) -> Result<f32, Fault> {
-    let alpha = adapter.alpha as f32;
-    if alpha.is_normal() { Ok(alpha) } else { Err(Fault::Alpha { alpha: adapter.alpha }) }
 }
 
 impl Place<'_> {

@@ -66,10 +66,13 @@ fn says_what_is_wrong_with_the_settings() {
         (with("r", json!(0)), "\"r\" is 0, must be a whole number from 1 to 256"),
         (with("r", json!(257)), "\"r\" is 257, must be a whole number from 1 to 256"),
         (with("r", json!("8")), "\"r\" is \"8\", must be a whole number from 1 to 256"),
-        (with("lora_alpha", json!(0)), "\"lora_alpha\" is 0, must be a positive number that f32 can hold"),
+        (
+            with("lora_alpha", json!(0)),
+            "\"lora_alpha\" is 0, must be a number from 1.2e-38 to 3.4e38, which f32 holds",
+        ),
         (
             with("lora_alpha", json!(1e39)),
-            "\"lora_alpha\" is 1e+39, must be a positive number that f32 can hold",
+            "\"lora_alpha\" is 1e+39, must be a number from 1.2e-38 to 3.4e38, which f32 holds",
         ),
         (with("use_rslora", json!(1)), "\"use_rslora\" is 1, must be true or false"),
         (

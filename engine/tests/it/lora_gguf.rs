@@ -139,13 +139,10 @@ fn other_scales_are_in_a() {
 #[test]
 fn numbers_beyond_f32_are_refused() {
     let (base, made, _) = adapted("lora-refused", LLAMA, &ALL);
-    let refusal = |keys: &[(&str, Value)]| {
-        set(&made, keys);
+    let refusal = || {
         let model = Model::open(base.files.path()).unwrap().with_adapter(&made.folder).unwrap();
         bytes(&model).unwrap_err().to_string().replace(&made.folder.display().to_string(), "A")
     };
-    let wanted = "A: \"lora_alpha\" is 1e40, which F32 does not hold, and llama.cpp reads it as F32";
-    assert_eq!(refusal(&[("lora_alpha", json!(1e40))]), wanted);
     // Finite by its own scale, but not by the rest of it.
     let large = f32::MAX.to_le_bytes();
     let name = |factor| format!("base_model.model.model.layers.0.mlp.down_proj.lora_{factor}.weight");
@@ -158,7 +155,7 @@ fn numbers_beyond_f32_are_refused() {
     keys["lora_alpha"] = json!(1);
     write(&made.folder, &keys, &tensors);
     let wanted = "A: A of down_proj in layer 0 times 2 is not finite in F32, as llama.cpp reads it";
-    assert_eq!(refusal(&[]), wanted);
+    assert_eq!(refusal(), wanted);
 }
 
 #[test]
