@@ -1,0 +1,144 @@
+//! A right operand in NF4, which a warpgroup unpacks into the stages of the ring.
+//!
+//! What lies in a stage are rows of 64 elements, 128 bytes each: of the tile's columns where the inner dimension is that of
+//! `W`'s columns, else of `W`'s rows, panel after panel. Either way the 64 elements are neighbours in `W` and one block of
+//! NF4, and a thread unpacks them: it rounds the 16 values that the block's codes may mean, `VALUES[code] * absmax`, once,
+//! and then only picks bytes. The bits are those of unpacking to memory ([`Nf4Dequantize`]).
+//!
+//! [`Nf4Dequantize`]: crate::train::half::convert::Nf4Dequantize
+
+use std::array::from_fn;
+
+use ptx_gen::*;
+
+use super::DEPTH;
+use crate::train::nf4::{BLOCK, VALUES};
+
+/// Threads that unpack.
+const THREADS: u32 = 128;
+
+/// A matrix in NF4. Its rows are whole blocks.
+#[derive(Clone, Copy)]
+pub(crate) struct Nf4<'k> {
+    /// Two codes a byte, the first in the high nibble, from an address that is a multiple of 16.
+    pub(crate) packed: Ptr<'k, u8, Read>,
+    /// One for 64 weights.
+    pub(crate) absmax: Ptr<'k, f32, Read>,
+    /// Weights of a row: a multiple of 64.
+    pub(crate) row: U32<'k>,
+}
+
+/// The part of a product that a stage has of it: its place, and what is beyond the matrix.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'k> {
+    /// The first column of `y`, and of how many.
+    pub(super) column: [U32<'k>; 2],
+    /// Elements of the inner dimension.
+    pub(super) depth: U32<'k>,
+    /// Whether the inner dimension is that of the rows.
+    pub(super) by_rows: bool,
+}
+
+/// What a thread unpacks: codes and `absmax` of 64 neighbours, of each 128th row of a stage.
+pub(super) struct Unpacking<'k> {
+    k: Builder<'k>,
+    of: Nf4<'k>,
+    place: Place<'k>,
+    /// Rows of 64 in a stage.
+    rows: u32,
+    fetched: Vec<Fetched<'k>>,
+}
+
+struct Fetched<'k> {
+    codes: [[Var<'k, u32>; 4]; 2],
+    absmax: Var<'k, f32>,
+}
+
+impl<'k> Unpacking<'k> {
+    /// Asks for what the first stage is made of. `rows` are the columns of a tile.
+    pub(super) fn new(k: Builder<'k>, of: Nf4<'k>, place: Place<'k>, rows: u32) -> Self {
+        let none = |_| Fetched { codes: from_fn(|_| from_fn(|_| k.var(0u32))), absmax: k.var(0.0) };
+        let mut all =
+            Unpacking { k, of, place, rows, fetched: (0..rows.div_ceil(THREADS)).map(none).collect() };
+        (0..all.fetched.len()).for_each(|i| all.fetch(i, k.val(0)));
+        all
+    }
+
+    /// The thread's row, and whether it is one of the stage.
+    fn row(&self, i: usize) -> (U32<'k>, Pred<'k>) {
+        let (k, first) = (self.k, i as u32 * THREADS);
+        let row = k.tid() + first;
+        (row, if first + THREADS <= self.rows { k.always() } else { row.lt(self.rows) })
+    }
+
+    /// Asks for the codes of a row of the stage of this depth. What is outside of the matrix is 0.
+    fn fetch(&mut self, i: usize, depth: U32<'k>) {
+        let (row, mine) = self.row(i);
+        let Place { column: [column, columns], depth: end, by_rows } = self.place;
+        let (inner, outer) = match by_rows {
+            true => (depth + (row & (DEPTH - 1)), column + (row & !(DEPTH - 1))),
+            false => (depth, column + row),
+        };
+        let at = if by_rows { inner * self.of.row + outer } else { outer * self.of.row + inner };
+        let there = mine & inner.lt(end) & outer.lt(columns);
+        let Fetched { codes, absmax } = &mut self.fetched[i];
+        absmax.set(0.0);
+        let words = self.of.packed.cast::<u32>().at(at / 8).fresh();
+        let [first, second] = codes;
+        words.ld4_if(there, first);
+        words.at(4).ld4_if(there, second);
+        self.of.absmax.at(at / BLOCK as u32).fresh().ld_if(there, absmax);
+    }
+
+    /// Writes the tile, and asks for that of the next depth.
+    pub(super) fn write(&mut self, tile: Ptr<'k, u8, Shared>, next: U32<'k>) {
+        for i in 0..self.fetched.len() {
+            let (row, mine) = self.row(i);
+            let Fetched { codes, absmax } = &self.fetched[i];
+            let (codes, absmax) = (codes.each_ref().map(|four| four.each_ref().map(Var::get)), absmax.get());
+            self.k.when(mine, || {
+                let table = Table::new(self.k, absmax);
+                // Rows of 128 bytes, whose eight words are spread by a swizzle.
+                let words = tile.cast::<u32>();
+                for (chunk, word) in (0..).zip(codes.into_iter().flatten()) {
+                    let spread = (row * 32 + (row & 7) * 4) ^ (chunk * 4u32);
+                    words.at(spread).st4(table.eight(word));
+                }
+            });
+            self.fetch(i, next);
+        }
+    }
+}
+
+/// The 16 values of a block as `bf16`: their low bytes and their high bytes, four in a word.
+struct Table<'k> {
+    low: [U32<'k>; 4],
+    high: [U32<'k>; 4],
+}
+
+impl<'k> Table<'k> {
+    fn new(k: Builder<'k>, absmax: F32<'k>) -> Self {
+        k.note("the 16 values of a block, rounded; their low bytes, and their high ones");
+        let value = |code: usize| absmax * VALUES[code];
+        let pair = |i: usize| value(2 * i).pack_bf16(value(2 * i + 1));
+        let four: [[U32<'k>; 2]; 4] = from_fn(|i| [pair(2 * i), pair(2 * i + 1)]);
+        Table { low: four.map(|[a, b]| a.prmt(b, 0x6420)), high: four.map(|[a, b]| a.prmt(b, 0x7531)) }
+    }
+
+    /// The values of the codes of a word.
+    fn eight(&self, word: U32<'k>) -> [U32<'k>; 4] {
+        // The place among eight, and whether it is the second eight: a byte of the one or of the other.
+        let (place, second) = (word & 0x7777_7777, (word >> 1) & 0x4444_4444 | 0x3210_3210);
+        let four = |place: U32<'k>, second: U32<'k>| {
+            let of = |bytes: &[U32<'k>; 4]| {
+                let [a, b, c, d] = *bytes;
+                a.prmt(b, place).prmt(c.prmt(d, place), second)
+            };
+            let (low, high) = (of(&self.low), of(&self.high));
+            // The first of two codes is in the high nibble.
+            [low.prmt(high, 0x4051), low.prmt(high, 0x6273)]
+        };
+        let ([a, b], [c, d]) = (four(place, second), four(place >> 16, second >> 16));
+        [a, b, c, d]
+    }
+}
