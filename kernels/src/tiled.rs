@@ -71,7 +71,7 @@ impl ProductTile {
     }
 
     /// Blocks of a cluster.
-    pub(crate) const fn cluster(self) -> u32 {
+    pub const fn cluster(self) -> u32 {
         self.cluster
     }
 
@@ -246,7 +246,7 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
             k.when(leaving.first, || k.wait_stores(0));
         };
         k.roles(match self.unpacks {
-            true => vec![Role::new(1, 88, |_| self.load()), Role::new(GROUPS, 208, multiply)],
+            true => vec![Role::new(1, 72, |_| self.load()), Role::new(GROUPS, 216, multiply)],
             false => vec![
                 Role::new(1, 40, |_| _ = k.when(k.tid().eq(0), || self.load())),
                 Role::new(GROUPS, 232, multiply),
@@ -345,6 +345,7 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
             self.ring.fill_and_write(at, (k.tid().eq(0), GROUPS * PART), copies, |stage| {
                 unpacking.write(stage.at(GROUPS * PART), depth + DEPTH);
             });
+            unpacking.fetch_rest(depth + DEPTH);
         });
     }
 

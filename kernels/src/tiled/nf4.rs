@@ -16,6 +16,8 @@ use crate::train::nf4::{BLOCK, VALUES};
 
 /// Threads that unpack.
 const THREADS: u32 = 128;
+/// How many stages before it is loaded a row is brought into the L2 cache: more than memory's latency.
+const AHEAD: u32 = 8;
 
 /// A matrix in NF4. Its rows are whole blocks.
 #[derive(Clone, Copy)]
@@ -28,10 +30,10 @@ pub(crate) struct Nf4<'k> {
     pub(crate) row: U32<'k>,
 }
 
-/// The part of a product that a stage has of it: its place, and what is beyond the matrix.
+/// Which part of the matrix a tile of `y` is multiplied with.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'k> {
-    /// The first column of `y`, and of how many.
+    /// The tile's first column of `y`, and how many columns `y` has.
     pub(super) column: [U32<'k>; 2],
     /// Elements of the inner dimension.
     pub(super) depth: U32<'k>,
@@ -40,13 +42,17 @@ pub(super) struct Place<'k> {
 }
 
 /// What a thread unpacks: codes and `absmax` of 64 neighbours, of each 128th row of a stage.
+///
+/// They are asked for as soon as there are registers for them, but those of the last row only after the stage is given: its
+/// fence might wait for them.
 pub(super) struct Unpacking<'k> {
     k: Builder<'k>,
     of: Nf4<'k>,
     place: Place<'k>,
     /// Rows of 64 in a stage.
     rows: u32,
-    fetched: Vec<Fetched<'k>>,
+    /// Of each of the thread's rows; of one row that of the next stage, too.
+    fetched: [Fetched<'k>; 2],
 }
 
 struct Fetched<'k> {
@@ -58,21 +64,29 @@ impl<'k> Unpacking<'k> {
     /// Asks for what the first stage is made of. `rows` are the columns of a tile.
     pub(super) fn new(k: Builder<'k>, of: Nf4<'k>, place: Place<'k>, rows: u32) -> Self {
         let none = |_| Fetched { codes: from_fn(|_| from_fn(|_| k.var(0u32))), absmax: k.var(0.0) };
-        let mut all =
-            Unpacking { k, of, place, rows, fetched: (0..rows.div_ceil(THREADS)).map(none).collect() };
-        (0..all.fetched.len()).for_each(|i| all.fetch(i, k.val(0)));
+        let mut all = Unpacking { k, of, place, rows, fetched: from_fn(none) };
+        all.fetch(0, 0, k.val(0));
+        match all.has_two() {
+            true => all.fetch(1, 1, k.val(0)),
+            false => all.fetch(1, 0, k.val(DEPTH)),
+        }
         all
     }
 
+    /// Whether a thread has two rows of a stage.
+    fn has_two(&self) -> bool {
+        self.rows > THREADS
+    }
+
     /// The thread's row, and whether it is one of the stage.
-    fn row(&self, i: usize) -> (U32<'k>, Pred<'k>) {
-        let (k, first) = (self.k, i as u32 * THREADS);
+    fn row(&self, i: u32) -> (U32<'k>, Pred<'k>) {
+        let (k, first) = (self.k, i * THREADS);
         let row = k.tid() + first;
         (row, if first + THREADS <= self.rows { k.always() } else { row.lt(self.rows) })
     }
 
-    /// Asks for the codes of a row of the stage of this depth. What is outside of the matrix is 0.
-    fn fetch(&mut self, i: usize, depth: U32<'k>) {
+    /// The thread's 64 weights of row `i` of a stage of this depth: the first one's number, and whether they are there.
+    fn at(&self, i: u32, depth: U32<'k>) -> (U32<'k>, Pred<'k>) {
         let (row, mine) = self.row(i);
         let Place { column: [column, columns], depth: end, by_rows } = self.place;
         let (inner, outer) = match by_rows {
@@ -80,33 +94,61 @@ impl<'k> Unpacking<'k> {
             false => (depth, column + row),
         };
         let at = if by_rows { inner * self.of.row + outer } else { outer * self.of.row + inner };
-        let there = mine & inner.lt(end) & outer.lt(columns);
-        let Fetched { codes, absmax } = &mut self.fetched[i];
-        absmax.set(0.0);
-        let words = self.of.packed.cast::<u32>().at(at / 8).fresh();
-        let [first, second] = codes;
-        words.ld4_if(there, first);
-        words.at(4).ld4_if(there, second);
-        self.of.absmax.at(at / BLOCK as u32).fresh().ld_if(there, absmax);
+        (at, mine & inner.lt(end) & outer.lt(columns))
     }
 
-    /// Writes the tile, and asks for that of the next depth.
+    /// Asks for row `i` of the stage of this depth. What is outside of the matrix is 0.
+    fn fetch(&mut self, to: usize, i: u32, depth: U32<'k>) {
+        let (packed, scales) = (self.of.packed.cast::<u32>(), self.of.absmax);
+        let (at, there) = self.at(i, depth);
+        let Fetched { codes: [first, second], absmax } = &mut self.fetched[to];
+        absmax.set(0.0);
+        let words = packed.at(at / 8);
+        words.ld4_if(there, first);
+        words.at(4).ld4_if(there, second);
+        scales.at(at / BLOCK as u32).ld_if(there, absmax);
+        let (at, there) = self.at(i, depth + AHEAD * DEPTH);
+        self.k.when(there, || {
+            packed.at(at / 8).prefetch_l2();
+            scales.at(at / BLOCK as u32).prefetch_l2();
+        });
+    }
+
+    /// Writes the tile; `next` is the depth after this one.
     pub(super) fn write(&mut self, tile: Ptr<'k, u8, Shared>, next: U32<'k>) {
-        for i in 0..self.fetched.len() {
-            let (row, mine) = self.row(i);
-            let Fetched { codes, absmax } = &self.fetched[i];
-            let (codes, absmax) = (codes.each_ref().map(|four| four.each_ref().map(Var::get)), absmax.get());
-            self.k.when(mine, || {
-                let table = Table::new(self.k, absmax);
-                // Rows of 128 bytes, whose eight words are spread by a swizzle.
-                let words = tile.cast::<u32>();
-                for (chunk, word) in (0..).zip(codes.into_iter().flatten()) {
-                    let spread = (row * 32 + (row & 7) * 4) ^ (chunk * 4u32);
-                    words.at(spread).st4(table.eight(word));
-                }
-            });
-            self.fetch(i, next);
+        self.unpack(0, tile);
+        if self.has_two() {
+            self.fetch(0, 0, next);
+            self.unpack(1, tile);
         }
+    }
+
+    /// Asks for the rest of the next stage, once this one is given.
+    pub(super) fn fetch_rest(&mut self, next: U32<'k>) {
+        if self.has_two() {
+            return self.fetch(1, 1, next);
+        }
+        let [now, then] = &mut self.fetched;
+        for (to, word) in now.codes.iter_mut().flatten().zip(then.codes.iter().flatten()) {
+            to.set(word.get());
+        }
+        now.absmax.set(then.absmax.get());
+        self.fetch(1, 0, next + DEPTH);
+    }
+
+    /// Writes the thread's row `i`.
+    fn unpack(&self, i: u32, tile: Ptr<'k, u8, Shared>) {
+        let (row, mine) = self.row(i);
+        let Fetched { codes, absmax } = &self.fetched[i as usize];
+        self.k.when(mine, || {
+            let table = Table::new(self.k, absmax.get());
+            // Rows of 128 bytes, whose eight parts are spread by a swizzle.
+            let words = tile.cast::<u32>();
+            for (part, word) in (0..).zip(codes.iter().flatten()) {
+                let spread = (row * 32 + (row & 7) * 4) ^ (part * 4u32);
+                words.at(spread).st4(table.eight(word.get()));
+            }
+        });
     }
 }
 

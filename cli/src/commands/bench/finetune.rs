@@ -11,7 +11,9 @@ use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{self, Base, BaseFormat};
 use warpwright_train::reference::{Adapters, MicroBatch, Moments, Record};
-use warpwright_train::step::{self, Needs, Part, Precision, Settings, Snapshot, Tiles, TimedKernel, Trainer};
+use warpwright_train::step::{
+    self, Needs, Part, Precision, Settings, Snapshot, Tiles, TimedKernel, Trainer, Unpacking,
+};
 use warpwright_train::{Config, Lora, Projection, Training};
 
 use super::nodes::percent;
@@ -152,6 +154,7 @@ fn settings(
         launch: step::Launch::Graph,
         precision: Precision::F32,
         tiles: Tiles::Fitting,
+        unpacking: Unpacking::Apart,
     };
     settings.lora.check()?;
     let tensor_cores = !device::is_emulator(context) && Precision::Bf16.check(context, &settings).is_ok();
