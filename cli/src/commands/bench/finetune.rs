@@ -119,7 +119,9 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
         Recompute::Cheap => ", norms and SwiGLU recomputed",
         Recompute::Layer => ", layers recomputed",
     };
-    let kernels = format!("kernels in {precision}, rank {} on all projections{recomputed}", args.rank);
+    let inside = if args.unpack_inside { ", NF4 unpacked in products" } else { "" };
+    let kernels =
+        format!("kernels in {precision}, rank {} on all projections{recomputed}{inside}", args.rank);
     let header = Header::of_training(&setup, kernels);
     Ok(Report { header, precision, rank: args.rank, steps: STEPS * args.rounds, shapes })
 }
@@ -154,7 +156,7 @@ fn settings(
         launch: step::Launch::Graph,
         precision: Precision::F32,
         tiles: Tiles::Fitting,
-        unpacking: Unpacking::Apart,
+        unpacking: if args.unpack_inside { Unpacking::Inside } else { Unpacking::Apart },
     };
     settings.lora.check()?;
     let tensor_cores = !device::is_emulator(context) && Precision::Bf16.check(context, &settings).is_ok();
