@@ -349,8 +349,6 @@ impl List {
         let [a, b, ..] = ProductTile::ALL.map(ProductTile::in_pairs);
         for tile in ProductTile::ALL.into_iter().chain([a, b]) {
             self.products(tile, Frozen::Bf16);
-        }
-        for tile in ProductTile::ALL {
             self.products(tile, Frozen::Nf4);
         }
         self.add([Logits]);

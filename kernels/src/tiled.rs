@@ -10,7 +10,8 @@
 //! Blocks of a cluster have neighbouring rows of `y` and the same columns: each asks for its part of the right operand and
 //! sends it to all.
 //!
-//! A right operand may be [in NF4](nf4): then all threads of the first warpgroup unpack it into the stages.
+//! A right operand may be [in NF4](nf4): then all threads of the first warpgroup unpack it into the stages, in a cluster
+//! each block a part of it for all.
 
 mod nf4;
 
@@ -71,7 +72,7 @@ impl ProductTile {
     }
 
     /// Blocks of a cluster.
-    pub const fn cluster(self) -> u32 {
+    pub(crate) const fn cluster(self) -> u32 {
         self.cluster
     }
 
@@ -174,7 +175,7 @@ pub(crate) struct Pair<'k, E: TileElem> {
 #[derive(Clone, Copy)]
 pub(crate) enum Right<'k, E: TileElem> {
     Tiles(Tiles<'k, E, Read>),
-    /// Unpacked to `bf16`, which `E` is. Without clusters.
+    /// Unpacked to `bf16`, which `E` is.
     Nf4(Nf4<'k>),
 }
 
@@ -337,7 +338,7 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
     ) {
         let k = self.k;
         let place = Place { column: [column, self.shape.columns], depth: pair.depth, by_rows: pair.by_rows };
-        let mut unpacking = Unpacking::new(k, right, place, self.tile.columns);
+        let mut unpacking = Unpacking::new(k, right, place, self.tile);
         k.for_each(0, pair.depth, DEPTH, |depth| {
             let copies = |stage: Ptr<'k, u8, Shared>, landed| {
                 self.load_rows(pair.left, stage, [depth, row], landed);

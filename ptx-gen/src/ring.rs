@@ -51,11 +51,10 @@ impl<'k> Builder<'k> {
             || !bytes.is_multiple_of(1024)
             || readers == 0
             || !(1..=8).contains(&blocks)
-            || writers > 0 && blocks > 1
         {
             let what = format!(
                 "a ring of {stages} stages of {bytes} bytes by {writers} warps for {readers} in {blocks} blocks; stages are \
-                 multiples of 1024, only warps that write may be 0, and then blocks are at most 8, else 1"
+                 multiples of 1024, no number but the first of warps is 0, and blocks are at most 8"
             );
             self.error(ErrorKind::Limit(what));
         }
@@ -76,10 +75,18 @@ impl<'k> Ring<'k> {
     #[track_caller]
     pub fn init(&self) {
         for stage in 0..self.shape.stages {
-            self.full.at(stage).mbarrier().init(self.shape.blocks + self.shape.writers);
+            self.full.at(stage).mbarrier().init(self.fillers());
             self.empty.at(stage).mbarrier().init(self.shape.readers * self.shape.blocks);
         }
         self.k.fence_mbarriers();
+    }
+
+    /// Arrivals that fill a stage beside its bytes: each block's, or the one that asks for copies, and all warps that write.
+    fn fillers(&self) -> u32 {
+        match self.shape.writers {
+            0 => self.shape.blocks,
+            writers => 1 + writers * self.shape.blocks,
+        }
     }
 
     /// The first stage, empty.
@@ -121,7 +128,8 @@ impl<'k> Ring<'k> {
 
     /// Waits until the stage has been released; then one thread, for which `asks` holds, runs `copies`, which bring so many
     /// bytes, and all run `write`, which writes what the products read beside them; goes on to the next stage. By all
-    /// threads of the warps that write.
+    /// threads of the warps that write. In a cluster each of them writes its part of the stage in all blocks, all of which
+    /// have released it.
     #[track_caller]
     pub fn fill_and_write(
         &self,
@@ -146,9 +154,19 @@ impl<'k> Ring<'k> {
         });
         write(memory);
         // Products read by the async proxy.
-        k.fence_async();
-        k.warp_barrier();
-        k.when(k.lane().eq(0), || full.arrive());
+        match self.shape.blocks {
+            1 => {
+                k.fence_async();
+                k.warp_barrier();
+                k.when(k.lane().eq(0), || full.arrive());
+            }
+            blocks => {
+                k.fence_async_in_cluster();
+                k.warp_barrier();
+                let lane = k.lane();
+                k.when(lane.lt(blocks), || full.publish_to_block(lane));
+            }
+        }
         self.advance(at);
     }
 
@@ -165,7 +183,11 @@ impl<'k> Ring<'k> {
     #[track_caller]
     pub fn wait(&self, at: &RingAt<'k>) -> Ptr<'k, u8, Shared> {
         let stage = at.stage.get();
-        self.full.at(stage).mbarrier().wait(&at.parity);
+        let full = self.full.at(stage).mbarrier();
+        match self.shape {
+            RingShape { writers: 1.., blocks: 2.., .. } => full.wait_for_cluster(&at.parity),
+            _ => full.wait(&at.parity),
+        }
         self.memory.row(stage, self.shape.bytes)
     }
 

@@ -457,5 +457,5 @@ fn a_ring_has_a_barrier_each_way() {
         let shape = RingShape { stages: 3, bytes: 1000, writers: 0, readers: 4, blocks: 9 };
         _ = k.ring(k.tile_memory("stages"), shape);
     });
-    assert!(odd[0].starts_with("a ring of 3 stages of 1000 bytes for 4 warps in 9 blocks;"), "{odd:?}");
+    assert!(odd[0].starts_with("a ring of 3 stages of 1000 bytes by 0 warps for 4 in 9 blocks;"), "{odd:?}");
 }

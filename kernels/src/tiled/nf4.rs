@@ -11,7 +11,7 @@ use std::array::from_fn;
 
 use ptx_gen::*;
 
-use super::DEPTH;
+use super::{DEPTH, ProductTile};
 use crate::train::nf4::{BLOCK, VALUES};
 
 /// Threads that unpack.
@@ -49,8 +49,10 @@ pub(super) struct Unpacking<'k> {
     k: Builder<'k>,
     of: Nf4<'k>,
     place: Place<'k>,
-    /// Rows of 64 in a stage.
+    /// Rows of 64 of a stage that a block unpacks, for all blocks of the cluster.
     rows: u32,
+    /// Blocks of the cluster.
+    blocks: u32,
     /// Of each of the thread's rows; of one row that of the next stage, too.
     fetched: [Fetched<'k>; 2],
 }
@@ -61,10 +63,11 @@ struct Fetched<'k> {
 }
 
 impl<'k> Unpacking<'k> {
-    /// Asks for what the first stage is made of. `rows` are the columns of a tile.
-    pub(super) fn new(k: Builder<'k>, of: Nf4<'k>, place: Place<'k>, rows: u32) -> Self {
+    /// Asks for what the first stage is made of.
+    pub(super) fn new(k: Builder<'k>, of: Nf4<'k>, place: Place<'k>, tile: ProductTile) -> Self {
+        let (rows, blocks) = (tile.columns() / tile.cluster(), tile.cluster());
         let none = |_| Fetched { codes: from_fn(|_| from_fn(|_| k.var(0u32))), absmax: k.var(0.0) };
-        let mut all = Unpacking { k, of, place, rows, fetched: from_fn(none) };
+        let mut all = Unpacking { k, of, place, rows, blocks, fetched: from_fn(none) };
         all.fetch(0, 0, k.val(0));
         match all.has_two() {
             true => all.fetch(1, 1, k.val(0)),
@@ -78,11 +81,12 @@ impl<'k> Unpacking<'k> {
         self.rows > THREADS
     }
 
-    /// The thread's row, and whether it is one of the stage.
+    /// The thread's row of the stage, and whether there is one.
     fn row(&self, i: u32) -> (U32<'k>, Pred<'k>) {
         let (k, first) = (self.k, i * THREADS);
         let row = k.tid() + first;
-        (row, if first + THREADS <= self.rows { k.always() } else { row.lt(self.rows) })
+        let mine = if first + THREADS <= self.rows { k.always() } else { row.lt(self.rows) };
+        (if self.blocks > 1 { row + k.cluster_rank() * self.rows } else { row }, mine)
     }
 
     /// The thread's 64 weights of row `i` of a stage of this depth: the first one's number, and whether they are there.
@@ -144,9 +148,13 @@ impl<'k> Unpacking<'k> {
             let table = Table::new(self.k, absmax.get());
             // Rows of 128 bytes, whose eight parts are spread by a swizzle.
             let words = tile.cast::<u32>();
+            let other = |block: u32| words.in_block((self.k.cluster_rank() + block) % self.blocks);
+            let others: Vec<_> = (1..self.blocks).map(other).collect();
             for (part, word) in (0..).zip(codes.iter().flatten()) {
                 let spread = (row * 32 + (row & 7) * 4) ^ (part * 4u32);
-                words.at(spread).st4(table.eight(word.get()));
+                let eight = table.eight(word.get());
+                words.at(spread).st4(eight);
+                others.iter().for_each(|words| words.at(spread).st4(eight));
             }
         });
     }

@@ -134,10 +134,8 @@ pub(crate) fn tiles(
         let (apart, name) = worst(&found, &wanted);
         Ok((apart, format!("{name}, {tile}, NF4 unpacked {unpacking:?}")))
     };
-    // Blocks in pairs do not unpack.
-    let inside = tiles.iter().filter(|tile| tile.cluster() == 1).map(|tile| (tile, Unpacking::Inside));
-    let each = tiles.iter().map(|tile| (tile, Unpacking::Apart)).chain(inside);
-    let all = each.map(apart).collect::<Result<Vec<_>, Error>>()?;
+    let each = |tile| [Unpacking::Apart, Unpacking::Inside].map(|unpacking| (tile, unpacking));
+    let all = tiles.iter().flat_map(each).map(apart).collect::<Result<Vec<_>, Error>>()?;
     let farthest = all.into_iter().max_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap_or_default();
     // Below it is only 0.
     Ok(Figure::new("gradients, tile by tile", f64::MIN_POSITIVE, farthest))

@@ -72,7 +72,7 @@ impl Kernels {
         let (rank, blocks) = (padded(sizes.rank), context.device().properties().multiprocessors);
         let back = |pairing, norm| load(context, HeadsBackward { head_dim, pairing, norm });
         let tiles = &tiles(settings, sizes)[..];
-        let unpacks = tiles.iter().any(|(_, frozen)| *frozen == Frozen::Nf4);
+        let unpacks = settings.unpacking == Unpacking::Inside;
         let again = settings.recomputation == Recomputation::Cheap;
         Ok(Kernels {
             blocks,
@@ -190,15 +190,15 @@ fn each_tile<K>(
 /// The tiles that products may have, of matrices in `bf16` and of those that they unpack.
 fn tiles(settings: &Settings, sizes: &Sizes) -> Vec<(ProductTile, Frozen)> {
     let paired = |tile: ProductTile| sizes.tokens >= PAIRED && tile.columns() >= ProductTile::PAIRED;
-    let plain = match settings.tiles {
+    let tiles = match settings.tiles {
         Tiles::Only(tile) => vec![tile],
-        Tiles::Fitting => ProductTile::ALL.to_vec(),
+        Tiles::Fitting => {
+            ProductTile::ALL.map(|tile| if paired(tile) { tile.in_pairs() } else { tile }).to_vec()
+        }
     };
-    let in_bf16 = plain.iter().map(|&tile| match settings.tiles {
-        Tiles::Fitting if paired(tile) => tile.in_pairs(),
-        _ => tile,
-    });
-    let packed = plain.iter().filter(|tile| settings.unpacking == Unpacking::Inside && tile.cluster() == 1);
-    let packed = packed.map(|&tile| (tile, Frozen::Nf4));
-    in_bf16.map(|tile| (tile, Frozen::Bf16)).chain(packed).collect()
+    let of: &[Frozen] = match settings.unpacking {
+        Unpacking::Apart => &[Frozen::Bf16],
+        Unpacking::Inside => &[Frozen::Bf16, Frozen::Nf4],
+    };
+    of.iter().flat_map(|&frozen| tiles.iter().map(move |&tile| (tile, frozen))).collect()
 }

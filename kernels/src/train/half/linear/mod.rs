@@ -72,7 +72,7 @@ fn scalar(arg: &CpuArg) -> u32 {
 pub enum Frozen {
     /// In `bf16`.
     Bf16,
-    /// In NF4, with `f32` absmax and rows that are whole blocks of 64. The product unpacks it. Without pairs of blocks.
+    /// In NF4, with `f32` absmax and rows that are whole blocks of 64. The product unpacks it.
     Nf4,
 }
 

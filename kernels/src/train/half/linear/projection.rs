@@ -161,9 +161,6 @@ impl KernelDef for LoraLinear {
             _ => ([columns, depth], "columns * depth"),
         };
         self.frozen.check(self, "", weights, shape)?;
-        self.require(self.frozen == Frozen::Bf16 || self.tile.cluster() == 1, || {
-            "blocks in pairs do not unpack NF4".into()
-        })?;
         self.length("bias", a.bias, "columns", &[if self.bias { a.columns } else { 0 }])?;
         if self.residual {
             self.length("residual", a.residual, "rows * columns", &[a.rows, a.columns])?;

@@ -137,9 +137,6 @@ impl KernelDef for LoraSum {
         self.range("blocks", a.blocks, 1, 1 << 16)?;
         self.multiple("columns", a.columns, 8)?;
         self.range("depth0", a.depth0, 8, 1 << 24)?;
-        self.require(self.frozen == Frozen::Bf16 || self.tile.cluster() == 1, || {
-            "blocks in pairs do not unpack NF4".into()
-        })?;
         let frozen = [(a.x0, a.w0, a.depth0), (a.x1, a.w1, a.depth1), (a.x2, a.w2, a.depth2)];
         let adapters = [(a.u0, a.a0, a.rank0), (a.u1, a.a1, a.rank1), (a.u2, a.a2, a.rank2)];
         let packed = [(a.packed0, a.absmax0), (a.packed1, a.absmax1), (a.packed2, a.absmax2)];

@@ -118,9 +118,6 @@ impl KernelDef for LoraSwiGlu {
         Operands { rows, columns, depth, rank, blocks, x: a.x, adapter: [a.u, a.b] }.check(self, "b")?;
         let weights = Weights { w: a.w, packed: a.packed, absmax: a.absmax };
         self.frozen.check(self, "", weights, ([columns, depth], "columns * depth"))?;
-        self.require(self.frozen == Frozen::Bf16 || self.tile.cluster() == 1, || {
-            "blocks in pairs do not unpack NF4".into()
-        })?;
         for (name, len) in [("g", a.g), ("up", a.up), ("a", a.a)] {
             self.length(name, len, "rows * columns", &[a.rows, a.columns])?;
         }

@@ -121,9 +121,6 @@ impl KernelDef for LoraSwiGluBackward {
         Operands { rows, columns, depth, rank, blocks, x: a.x, adapter: [a.u, a.a] }.check(self, "a")?;
         let weights = Weights { w: a.w, packed: a.packed, absmax: a.absmax };
         self.frozen.check(self, "", weights, ([depth, columns], "depth * columns"))?;
-        self.require(self.frozen == Frozen::Bf16 || self.tile.cluster() == 1, || {
-            "blocks in pairs do not unpack NF4".into()
-        })?;
         for (name, len) in [("g", a.g), ("up", a.up), ("dg", a.dg), ("dup", a.dup)] {
             self.length(name, len, "rows * columns", &[a.rows, a.columns])?;
         }
