@@ -238,7 +238,7 @@ impl Variant for LoraLinear {
             Case { label, args, bound: BOUND }
         };
         if self.frozen == Frozen::Nf4 {
-            return nf4_shapes(self.tile).map(case).into();
+            return nf4_shapes(self.tile, !self.bias && !self.residual).into_iter().map(case).collect();
         }
         let mut cases = vec![[1, 8, 8, 0, 1], [64, 72, 200, 72, 1]];
         if self.tile.columns() == 128 {

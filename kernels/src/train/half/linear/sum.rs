@@ -240,12 +240,10 @@ impl Variant for LoraSum {
             ([64, 72, 1], [72, 200, 0], [16, 72, 0]),
             ([130, self.tile.columns() + 8, 2], [136, 8, 72], [8, 0, 16]),
         ];
-        let over_nf4 = [
-            ([1, 64, 1], [64, 0, 0], [0, 0, 0]),
-            ([64, 64, 1], [72, 200, 8], [16, 72, 0]),
-            ([130, self.tile.columns() + 64, 1], [136, 8, 72], [8, 0, 16]),
-        ];
-        if self.frozen == Frozen::Nf4 { over_nf4 } else { cases }.map(case).into()
+        match self.frozen {
+            Frozen::Bf16 => cases.map(case).into(),
+            Frozen::Nf4 => vec![case(([20, 64, 1], [72, 8, 136], [16, 72, 0]))],
+        }
     }
 
     fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {

@@ -200,7 +200,7 @@ impl Variant for LoraSwiGlu {
                     .map(case)
                     .into()
             }
-            Frozen::Nf4 => nf4_shapes(self.tile).map(case).into(),
+            Frozen::Nf4 => nf4_shapes(self.tile, false).into_iter().map(case).collect(),
         }
     }
 

@@ -198,7 +198,7 @@ impl Variant for LoraSwiGluBackward {
                     .map(case)
                     .into()
             }
-            Frozen::Nf4 => nf4_shapes(self.tile).map(case).into(),
+            Frozen::Nf4 => nf4_shapes(self.tile, false).into_iter().map(case).collect(),
         }
     }
 
