@@ -4,6 +4,8 @@ pub(crate) mod architecture;
 pub(crate) mod byte_level;
 pub mod config;
 pub(crate) mod config_keys;
+pub(crate) mod cuts;
+pub(crate) mod expression;
 pub(crate) mod fault;
 pub(crate) mod file;
 pub mod folder;

@@ -7,6 +7,7 @@ use tokenizers::ModelWrapper;
 use tokenizers::models::unigram::Unigram;
 
 use crate::Error;
+use crate::model::cuts::Library;
 use crate::model::sentencepiece::encode::{Names, Place, Text};
 use crate::model::sentencepiece::model::SentencePiece;
 use crate::model::token_type::{CONTROL, UNKNOWN};
@@ -50,7 +51,7 @@ impl SpacePrefix {
 #[derive(Debug)]
 pub(crate) enum Encoder {
     /// The library `tokenizers`, without a post-processor, and the unknown token of a unigram model.
-    Library(Box<tokenizers::Tokenizer>, Option<usize>),
+    Library(Box<Library>, Option<usize>),
     /// SentencePiece's scores.
     SentencePiece(Box<SentencePiece>, Names),
 }
