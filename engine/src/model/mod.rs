@@ -33,5 +33,5 @@ pub(crate) mod vocabulary_fault;
 pub(crate) mod vocabulary_tables;
 
 pub use open::{Files, Model};
-pub use outline::{Outline, Weight, Weights};
+pub use outline::{Absmax, Outline, Weight, Weights};
 pub use roles::Block;

@@ -10,6 +10,7 @@ use warpwright_kernels::train::half::linear::{
 };
 use warpwright_kernels::train::half::lora::{LoraDownArgs, LoraGradientsArgs};
 use warpwright_kernels::train::half::nested::NestedDequantizeArgs;
+use warpwright_kernels::train::nested::NestedArgs;
 use warpwright_kernels::train::products::Form;
 
 use super::buffers::{Layer, unpacked};
@@ -445,7 +446,8 @@ impl Step {
                 // Loaded with the weights.
                 let Unnesting { kernel, map } = self.unnesting.as_ref().expect("some matrix is nested");
                 let (n, offset) = (n * k, *offset);
-                let args = NestedDequantizeArgs::<Host> { packed, codes, scales, map, w: &w, n, offset };
+                let from = NestedArgs::<Host> { packed, codes, scales, map };
+                let args = NestedDequantizeArgs::<Host> { from, w: &w, n, offset };
                 queue.launch(kernel, args)?;
                 Ok(w)
             }
