@@ -7,6 +7,7 @@ use warpwright_driver::{Error, Host, MapArg, Queue, View};
 use warpwright_kernels::train::half::convert::Nf4DequantizeArgs;
 use warpwright_kernels::train::half::linear::Frozen;
 use warpwright_kernels::train::half::nested::NestedDequantizeArgs;
+use warpwright_kernels::train::nested::NestedArgs;
 use warpwright_kernels::train::nf4::BLOCK;
 use warpwright_kernels::train::products::Form;
 
@@ -119,7 +120,8 @@ impl Step {
                 // Loaded with the weights.
                 let Unnesting { kernel, map } = self.unnesting.as_ref().expect("some matrix is nested");
                 let (n, offset) = (n * k, *offset);
-                let args = NestedDequantizeArgs::<Host> { packed, codes, scales, map, w: &w, n, offset };
+                let from = NestedArgs::<Host> { packed, codes, scales, map };
+                let args = NestedDequantizeArgs::<Host> { from, w: &w, n, offset };
                 queue.launch(kernel, args)?;
                 Ok(w)
             }
