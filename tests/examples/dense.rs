@@ -16,7 +16,7 @@ use warpwright_driver::{
     Buffer, Context, Driver, Element, Error, Host, MapArg, Queue, Recorder, TensorMapBuilder, View, f16,
 };
 use warpwright_kernels::matmul::{Dense, DenseArgs};
-use warpwright_kernels::train::half::linear::{LoraLinear, LoraLinearArgs};
+use warpwright_kernels::train::half::linear::{Frozen, FrozenArgs, LoraLinear, LoraLinearArgs};
 use warpwright_kernels::train::products::Form;
 use warpwright_kernels::{ProductTile, Random};
 
@@ -140,7 +140,7 @@ fn halves(product: &Product<'_, f16>, tile: ProductTile) -> Result<f64, Failure>
 }
 
 fn brains(product: &Product<'_, bf16>, tile: ProductTile) -> Result<f64, Failure> {
-    let def = LoraLinear { form: Form::Nt, tile, bias: false, residual: false };
+    let def = LoraLinear { form: Form::Nt, tile, bias: false, residual: false, frozen: Frozen::Bf16 };
     let kernel = timing::load(product.context, def)?;
     let [columns, depth, rows] = product.shape;
     let tiles = def.map_tiles();
@@ -151,13 +151,15 @@ fn brains(product: &Product<'_, bf16>, tile: ProductTile) -> Result<f64, Failure
     let (b, residual) = (b?, residual?);
     let blocks = product.context.device().properties().multiprocessors;
     let factor = Buffer::from_slice(product.context, &[1.0f32])?;
-    let bias = factor.view_range(0..0);
+    let nothing = factor.view_range(0..0);
+    let no_bytes = Buffer::<u8>::zeroed(product.context, 1)?;
+    let packed = no_bytes.view_range(0..0);
     let args = |i: usize| LoraLinearArgs::<Host> {
         x: &x,
-        w: &w[i],
+        frozen: FrozenArgs { w: &w[i], packed: &packed, absmax: &nothing },
         u: &x,
         b: &b,
-        bias: &bias,
+        bias: &nothing,
         residual: &residual,
         factor: &factor,
         y: &y,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ptx_gen::{TileOf, bf16};
 use warpwright_driver::{Error, Host, MapArg, Queue, View};
 use warpwright_kernels::train::half::convert::Nf4DequantizeArgs;
-use warpwright_kernels::train::half::linear::Frozen;
+use warpwright_kernels::train::half::linear::{Frozen, FrozenArgs};
 use warpwright_kernels::train::half::nested::NestedDequantizeArgs;
 use warpwright_kernels::train::nested::NestedArgs;
 use warpwright_kernels::train::nf4::BLOCK;
@@ -33,19 +33,24 @@ impl Operand {
     }
 }
 
-/// The arguments of a kernel for a matrix, of which it reads some.
+/// What a kernel takes of a matrix, of which it reads some.
 #[derive(Clone)]
-pub(super) struct FrozenArgs {
+pub(super) struct FrozenViews {
     pub(super) w: Arc<MapArg>,
     pub(super) packed: View<u8>,
     pub(super) absmax: View<f32>,
 }
 
-impl FrozenArgs {
+impl FrozenViews {
+    pub(super) fn args(&self) -> FrozenArgs<Host<'_>> {
+        let FrozenViews { w, packed, absmax } = self;
+        FrozenArgs { w, packed, absmax }
+    }
+
     /// The same of a matrix without elements.
-    pub(super) fn none(&self) -> FrozenArgs {
-        let FrozenArgs { w, packed, absmax } = self;
-        FrozenArgs { w: w.clone(), packed: packed.view_range(0..0), absmax: absmax.view_range(0..0) }
+    pub(super) fn none(&self) -> FrozenViews {
+        let FrozenViews { w, packed, absmax } = self;
+        FrozenViews { w: w.clone(), packed: packed.view_range(0..0), absmax: absmax.view_range(0..0) }
     }
 }
 
@@ -79,22 +84,22 @@ impl Step {
     }
 
     /// What a kernel takes of a matrix, beside a left operand of `x`.
-    pub(super) fn frozen_args(
+    pub(super) fn frozen_views(
         &self,
         operand: &Operand,
         x: &View<bf16>,
         (form, [columns, depth]): (Form, [u32; 2]),
         tile: TileOf<bf16>,
-    ) -> Result<FrozenArgs, Error> {
+    ) -> Result<FrozenViews, Error> {
         let shape = if form == Form::Nt { [columns, depth] } else { [depth, columns] };
         Ok(match operand {
-            Operand::Bf16(w) => FrozenArgs {
+            Operand::Bf16(w) => FrozenViews {
                 w: self.maps.of(w, shape, tile)?,
                 packed: self.no_bytes.view_range(0..0),
                 absmax: self.constants.one.view_range(0..0),
             },
             // Not read; a map of what is there.
-            Operand::Nf4 { packed, absmax } => FrozenArgs {
+            Operand::Nf4 { packed, absmax } => FrozenViews {
                 w: self.maps.of(x, [1, 8], tile)?,
                 packed: packed.clone(),
                 absmax: absmax.clone(),

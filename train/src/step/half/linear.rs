@@ -12,7 +12,7 @@ use warpwright_kernels::train::half::lora::{LoraDownArgs, LoraGradientsArgs};
 use warpwright_kernels::train::products::Form;
 
 use super::buffers::Layer;
-use super::frozen::{FrozenArgs, Operand};
+use super::frozen::{FrozenViews, Operand};
 use super::limits::padded;
 use super::pass::Step;
 use crate::Projection;
@@ -37,7 +37,7 @@ pub(super) struct Linear<'a> {
 #[derive(Clone)]
 struct Term {
     x: Arc<MapArg>,
-    w: FrozenArgs,
+    w: FrozenViews,
     u: Arc<MapArg>,
     a: Arc<MapArg>,
     depth: u32,
@@ -51,8 +51,7 @@ impl Step {
         let added = [of.bias.is_some(), of.residual.is_some()];
         let kernel = self.kernels.linear(of.form, added, of.w.frozen(), [rows, columns]);
         let tiles = kernel.def().map_tiles();
-        let FrozenArgs { w, packed, absmax } =
-            self.frozen_args(of.w, of.x, (of.form, [columns, depth]), tiles.w)?;
+        let frozen = self.frozen_views(of.w, of.x, (of.form, [columns, depth]), tiles.w)?;
         // Without an adapter the second pair is not read; its maps are of what is there.
         let [u, b] = of.adapter.unwrap_or([of.x, of.x]);
         let shapes = match of.adapter {
@@ -73,9 +72,7 @@ impl Step {
         let no_bias = of.factor.view_range(0..0);
         let args = LoraLinearArgs::<Host> {
             x,
-            w: &w,
-            packed: &packed,
-            absmax: &absmax,
+            frozen: frozen.args(),
             u,
             b,
             bias: of.bias.unwrap_or(&no_bias),
@@ -140,9 +137,7 @@ impl Step {
         let (g, up, a) = (map(g)?, map(up)?, map(a)?);
         let args = LoraSwiGluArgs::<Host> {
             x: &x,
-            w: &w.w,
-            packed: &w.packed,
-            absmax: &w.absmax,
+            frozen: w.args(),
             u: &u,
             b: &b,
             g: &g,
@@ -295,9 +290,7 @@ impl Step {
         let (g, up, dg, dup) = (map(&layer.g)?, map(&layer.up)?, map(dg)?, map(dup)?);
         let args = LoraSwiGluBackwardArgs::<Host> {
             x: &x,
-            w: &w.w,
-            packed: &w.packed,
-            absmax: &w.absmax,
+            frozen: w.args(),
             u: &u,
             a: &a,
             g: &g,
@@ -331,7 +324,7 @@ impl Step {
             None => [self.maps.of(dy, [1, 8], tiles.x)?, self.maps.of(dy, [1, 8], tiles.b)?],
         };
         let x = self.maps.of(dy, [rows, depth], tiles.x)?;
-        let w = self.frozen_args(w, dy, (form, [columns, depth]), tiles.w)?;
+        let w = self.frozen_views(w, dy, (form, [columns, depth]), tiles.w)?;
         Ok(Term { x, w, u, a, depth, rank })
     }
 

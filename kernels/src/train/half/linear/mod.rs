@@ -77,11 +77,16 @@ pub enum Frozen {
     Nf4,
 }
 
-/// A frozen matrix: `w`, `packed` and `absmax` of a kernel's arguments, of which it is one way or the other.
-struct Weights<W, P, A> {
-    w: W,
-    packed: P,
-    absmax: A,
+args! {
+    /// A frozen matrix, either way.
+    pub struct FrozenArgs {
+        /// `[columns, depth]` in a product NT, `[depth, columns]` in one NN; anything if it is in NF4
+        w: InMap<bf16>,
+        /// `[columns * depth / 2]`: `w` in NF4, two codes a byte, from an address that is a multiple of 16; else empty
+        packed: In<u8>,
+        /// `[columns * depth / 64]`; empty with `packed`
+        absmax: In<f32>,
+    }
 }
 
 impl Frozen {
@@ -91,13 +96,8 @@ impl Frozen {
     }
 
     /// The right operand, whose rows have so many weights; the map of `w` copies such tiles.
-    fn right<'k>(
-        self,
-        of: Weights<TensorMap<'k, bf16, Read>, Ptr<'k, u8, Read>, Ptr<'k, f32, Read>>,
-        tile: TileOf<bf16>,
-        row: U32<'k>,
-    ) -> Right<'k, bf16> {
-        let Weights { w, packed, absmax } = of;
+    fn right<'k>(self, of: FrozenArgs<Dev<'k>>, tile: TileOf<bf16>, row: U32<'k>) -> Right<'k, bf16> {
+        let FrozenArgs { w, packed, absmax } = of;
         // A map says what it copies, also if nothing does.
         let tiles = w.of(tile);
         match self {
@@ -112,10 +112,10 @@ impl Frozen {
         self,
         kernel: &impl Contract,
         i: &str,
-        of: Weights<usize, usize, usize>,
+        of: FrozenArgs<Shape>,
         ([rows, row], formula): ([u32; 2], &str),
     ) -> Result<(), ShapeError> {
-        let Weights { w, packed, absmax } = of;
+        let FrozenArgs { w, packed, absmax } = of;
         let packed_rows = |weights: u32| if self == Frozen::Nf4 { row / weights } else { 0 };
         if self == Frozen::Nf4 {
             let block = BLOCK as u32;
@@ -135,7 +135,7 @@ impl Frozen {
     }
 
     /// The weights that a reference multiplies.
-    fn weights(self, of: Weights<&[bf16], &[u8], &[f32]>) -> Vec<f64> {
+    fn weights(self, of: FrozenArgs<Cpu<'_>>) -> Vec<f64> {
         match self {
             Frozen::Bf16 => wide(of.w),
             Frozen::Nf4 => dequantize(of.packed, of.absmax)

@@ -1,6 +1,6 @@
 //! A projection with its adapter, and gradients of its input.
 
-use super::{BOUND, Frozen, Operands, Weights, X, Y, matrix, nf4_shapes, scalar};
+use super::{BOUND, Frozen, FrozenArgs, Operands, X, Y, matrix, nf4_shapes, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::tiled::{GROUPS, Pair, Product, ProductTile, Right, Summed, Tiled};
@@ -14,12 +14,8 @@ args! {
     pub struct LoraLinearArgs {
         /// `[rows, depth]`
         x: InMap<bf16>,
-        /// NT: `[columns, depth]`; NN: `[depth, columns]`; anything if it is in NF4
-        w: InMap<bf16>,
-        /// `[columns * depth / 2]`: `w` in NF4, two codes a byte, from an address that is a multiple of 16; else empty
-        packed: In<u8>,
-        /// `[columns * depth / 64]`; empty with `packed`
-        absmax: In<f32>,
+        /// The weights.
+        frozen: FrozenArgs,
         /// `[rows, rank]`; anything if `rank` is 0
         u: InMap<bf16>,
         /// `[rank, columns]`; anything if `rank` is 0
@@ -90,10 +86,9 @@ impl LoraLinear {
             by_rows,
             depth,
         };
-        let weights = Weights { w: a.w, packed: a.packed, absmax: a.absmax };
         let row = if by_rows { a.columns } else { a.depth };
         vec![
-            of(a.x, self.frozen.right(weights, self.tile.right(by_rows), row), by_rows, a.depth),
+            of(a.x, self.frozen.right(a.frozen, self.tile.right(by_rows), row), by_rows, a.depth),
             of(a.u, Right::Tiles(a.b.of(self.tile.right(true))), true, a.rank),
         ]
     }
@@ -155,12 +150,11 @@ impl KernelDef for LoraLinear {
         self.require(self.form != Form::Tn, || "there is no form TN of it".into())?;
         let LoraLinearArgs { rows, columns, depth, rank, blocks, .. } = *a;
         Operands { rows, columns, depth, rank, blocks, x: a.x, adapter: [a.u, a.b] }.check(self, "b")?;
-        let weights = Weights { w: a.w, packed: a.packed, absmax: a.absmax };
         let shape = match self.form {
             Form::Nn => ([depth, columns], "depth * columns"),
             _ => ([columns, depth], "columns * depth"),
         };
-        self.frozen.check(self, "", weights, shape)?;
+        self.frozen.check(self, "", a.frozen, shape)?;
         self.length("bias", a.bias, "columns", &[if self.bias { a.columns } else { 0 }])?;
         if self.residual {
             self.length("residual", a.residual, "rows * columns", &[a.rows, a.columns])?;
@@ -190,7 +184,7 @@ impl KernelDef for LoraLinear {
     fn reference(&self, a: LoraLinearArgs<Cpu<'_>>) {
         let (columns, depth, rank) = (a.columns as usize, a.depth as usize, a.rank as usize);
         let mut y = vec![0.0; a.rows as usize * columns];
-        let w = self.frozen.weights(Weights { w: a.w, packed: a.packed, absmax: a.absmax });
+        let w = self.frozen.weights(a.frozen);
         let x = wide(a.x);
         match self.form {
             Form::Nt => nt(&x, &w, depth, &mut y),

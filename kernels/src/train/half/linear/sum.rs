@@ -6,7 +6,7 @@
 //!
 //! It is what one projection whose `depth` is that of all would give: one sum, rounded once.
 
-use super::{BOUND, Frozen, LoraLinear, MapTiles, Weights, X, Y, matrix, scalar};
+use super::{BOUND, Frozen, FrozenArgs, LoraLinear, MapTiles, X, Y, matrix, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::tiled::{GROUPS, Pair, Product, ProductTile, Right, Tiled};
@@ -148,7 +148,7 @@ impl KernelDef for LoraSum {
             let w = if self.frozen == Frozen::Nf4 { depth as usize * a.columns as usize } else { w };
             self.operands(&format!("x{i}, w{i}, depth{i}"), a, [x, w], depth)?;
             let w = depth as usize * a.columns as usize;
-            let weights = Weights { w, packed, absmax };
+            let weights = FrozenArgs { w, packed, absmax };
             self.frozen.check(self, &i.to_string(), weights, ([depth, a.columns], "depth * columns"))?;
             self.operands(&format!("u{i}, a{i}, rank{i}"), a, [u, b], rank)?;
         }
@@ -166,7 +166,8 @@ impl KernelDef for LoraSum {
             depth,
         };
         let tile = self.tile.right(true);
-        let weights = |w, packed, absmax| self.frozen.right(Weights { w, packed, absmax }, tile, a.columns);
+        let weights =
+            |w, packed, absmax| self.frozen.right(FrozenArgs { w, packed, absmax }, tile, a.columns);
         let frozen = [
             (a.x0, weights(a.w0, a.packed0, a.absmax0), a.depth0),
             (a.x1, weights(a.w1, a.packed1, a.absmax1), a.depth1),
@@ -188,7 +189,7 @@ impl KernelDef for LoraSum {
 
     fn reference(&self, a: LoraSumArgs<Cpu<'_>>) {
         let mut y = vec![0.0; a.y.len()];
-        let weights = |w, packed, absmax| self.frozen.weights(Weights { w, packed, absmax });
+        let weights = |w, packed, absmax| self.frozen.weights(FrozenArgs { w, packed, absmax });
         let frozen = [
             (a.x0, weights(a.w0, a.packed0, a.absmax0), a.depth0),
             (a.x1, weights(a.w1, a.packed1, a.absmax1), a.depth1),

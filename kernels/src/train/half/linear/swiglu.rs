@@ -7,7 +7,7 @@
 //!
 //! `a` is made of the rounded `up`, as the backward reads it: to the same bits as by a kernel of its own.
 
-use super::{BOUND, Frozen, LoraLinear, MapTiles, Operands, Weights, X, Y, nf4_shapes, scalar};
+use super::{BOUND, Frozen, FrozenArgs, LoraLinear, MapTiles, Operands, X, Y, nf4_shapes, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::simple::swiglu::Activation;
@@ -23,12 +23,8 @@ args! {
     pub struct LoraSwiGluArgs {
         /// `[rows, depth]`
         x: InMap<bf16>,
-        /// `[columns, depth]`; anything if it is in NF4
-        w: InMap<bf16>,
-        /// `[columns * depth / 2]`: `w` in NF4, two codes a byte, from an address that is a multiple of 16; else empty
-        packed: In<u8>,
-        /// `[columns * depth / 64]`; empty with `packed`
-        absmax: In<f32>,
+        /// The weights.
+        frozen: FrozenArgs,
         /// `[rows, rank]`; anything if `rank` is 0
         u: InMap<bf16>,
         /// `[rank, columns]`; anything if `rank` is 0
@@ -116,8 +112,7 @@ impl KernelDef for LoraSwiGlu {
     fn grid(&self, a: &LoraSwiGluArgs<Shape>) -> Result<Grid, ShapeError> {
         let LoraSwiGluArgs { rows, columns, depth, rank, blocks, .. } = *a;
         Operands { rows, columns, depth, rank, blocks, x: a.x, adapter: [a.u, a.b] }.check(self, "b")?;
-        let weights = Weights { w: a.w, packed: a.packed, absmax: a.absmax };
-        self.frozen.check(self, "", weights, ([columns, depth], "columns * depth"))?;
+        self.frozen.check(self, "", a.frozen, ([columns, depth], "columns * depth"))?;
         for (name, len) in [("g", a.g), ("up", a.up), ("a", a.a)] {
             self.length(name, len, "rows * columns", &[a.rows, a.columns])?;
         }
@@ -133,8 +128,7 @@ impl KernelDef for LoraSwiGlu {
             by_rows,
             depth,
         };
-        let weights = Weights { w: a.w, packed: a.packed, absmax: a.absmax };
-        let w = self.frozen.right(weights, self.tile.right(false), a.depth);
+        let w = self.frozen.right(a.frozen, self.tile.right(false), a.depth);
         let b = Right::Tiles(a.b.of(self.tile.right(true)));
         let pairs = vec![pair(a.x, w, false, a.depth), pair(a.u, b, true, a.rank)];
         let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, pairs, vec![a.g.of(X)]);
@@ -155,12 +149,7 @@ impl KernelDef for LoraSwiGlu {
 
     fn reference(&self, a: LoraSwiGluArgs<Cpu<'_>>) {
         let mut up = vec![0.0; a.up.len()];
-        nt(
-            &wide(a.x),
-            &self.frozen.weights(Weights { w: a.w, packed: a.packed, absmax: a.absmax }),
-            a.depth as usize,
-            &mut up,
-        );
+        nt(&wide(a.x), &self.frozen.weights(a.frozen), a.depth as usize, &mut up);
         if a.rank > 0 {
             nn(&wide(a.u), &wide(a.b), a.columns as usize, &mut up);
         }

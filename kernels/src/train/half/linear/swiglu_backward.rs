@@ -8,7 +8,7 @@
 //!
 //! `da` is never in memory, and not rounded.
 
-use super::{BOUND, Frozen, LoraLinear, MapTiles, Operands, Weights, X, Y, matrix, nf4_shapes, scalar};
+use super::{BOUND, Frozen, FrozenArgs, LoraLinear, MapTiles, Operands, X, Y, matrix, nf4_shapes, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::simple::swiglu::Activation;
@@ -24,12 +24,8 @@ args! {
     pub struct LoraSwiGluBackwardArgs {
         /// `[rows, depth]`: `dy`
         x: InMap<bf16>,
-        /// `[depth, columns]`; anything if it is in NF4
-        w: InMap<bf16>,
-        /// `[columns * depth / 2]`: `w` in NF4, two codes a byte, from an address that is a multiple of 16; else empty
-        packed: In<u8>,
-        /// `[columns * depth / 64]`; empty with `packed`
-        absmax: In<f32>,
+        /// The weights.
+        frozen: FrozenArgs,
         /// `[rows, rank]`: `du`; anything if `rank` is 0
         u: InMap<bf16>,
         /// `[rank, columns]`; anything if `rank` is 0
@@ -119,8 +115,7 @@ impl KernelDef for LoraSwiGluBackward {
     fn grid(&self, a: &LoraSwiGluBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
         let LoraSwiGluBackwardArgs { rows, columns, depth, rank, blocks, .. } = *a;
         Operands { rows, columns, depth, rank, blocks, x: a.x, adapter: [a.u, a.a] }.check(self, "a")?;
-        let weights = Weights { w: a.w, packed: a.packed, absmax: a.absmax };
-        self.frozen.check(self, "", weights, ([depth, columns], "depth * columns"))?;
+        self.frozen.check(self, "", a.frozen, ([depth, columns], "depth * columns"))?;
         for (name, len) in [("g", a.g), ("up", a.up), ("dg", a.dg), ("dup", a.dup)] {
             self.length(name, len, "rows * columns", &[a.rows, a.columns])?;
         }
@@ -136,8 +131,7 @@ impl KernelDef for LoraSwiGluBackward {
             by_rows: true,
             depth,
         };
-        let weights = Weights { w: a.w, packed: a.packed, absmax: a.absmax };
-        let w = self.frozen.right(weights, self.tile.right(true), a.columns);
+        let w = self.frozen.right(a.frozen, self.tile.right(true), a.columns);
         let right = Right::Tiles(a.a.of(self.tile.right(true)));
         let pairs = vec![pair(a.x, w, a.depth), pair(a.u, right, a.rank)];
         let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, pairs, vec![a.g.of(X), a.up.of(X)]);
@@ -158,12 +152,7 @@ impl KernelDef for LoraSwiGluBackward {
 
     fn reference(&self, a: LoraSwiGluBackwardArgs<Cpu<'_>>) {
         let mut da = vec![0.0; a.dg.len()];
-        nn(
-            &wide(a.x),
-            &self.frozen.weights(Weights { w: a.w, packed: a.packed, absmax: a.absmax }),
-            a.columns as usize,
-            &mut da,
-        );
+        nn(&wide(a.x), &self.frozen.weights(a.frozen), a.columns as usize, &mut da);
         if a.rank > 0 {
             nn(&wide(a.u), &wide(a.a), a.columns as usize, &mut da);
         }
