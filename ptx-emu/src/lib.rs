@@ -233,6 +233,8 @@ mod flow;
 mod fragment_code;
 mod heap;
 mod host_block;
+mod image;
+mod image_code;
 mod isa;
 mod launch;
 mod memory;
@@ -249,6 +251,9 @@ mod watch;
 pub use accesses::{Accesses, Conflict, ConflictKind, Trigger};
 pub use fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
 pub use host_block::HostBlock;
+pub use image::{
+    AddressMode, ChannelType, Coordinates, Filter, Image, ImageError, Read, Sampler, Shape, TexelFormat,
+};
 pub use launch::{Launch, LaunchSite, Order, Print, Schedule, Stats, Trace, run, run_at, run_watched};
 pub use memory::{Memory, Taken};
 pub use memory_error::MemoryError;
@@ -269,4 +274,4 @@ macro_rules! debug_is_display {
     )*};
 }
 
-debug_is_display!(Fault, KernelError, MemoryError, ParseError, ParseErrors, check::CheckError);
+debug_is_display!(Fault, ImageError, KernelError, MemoryError, ParseError, ParseErrors, check::CheckError);

@@ -13,6 +13,7 @@ mod global;
 mod grid;
 mod hand_on;
 mod history;
+mod image;
 mod late;
 mod local;
 mod marks;

@@ -36,6 +36,7 @@ mod saxpy;
 mod schedule;
 mod sparse;
 mod tensors;
+mod textures;
 mod tiny;
 mod tolerated;
 mod trace_limit;
