@@ -219,3 +219,324 @@ fn three_dimensions_follow_the_guide() {
     };
     follows_the_guide(Shape::D3, [3, 4, 5], body, &points);
 }
+
+/// A texel of a format, the fetch's type, the read mode, and what the kernel gets.
+#[test]
+fn channels_are_what_formats_say() {
+    use ChannelType::{F16, F32, S8, S16, S32, U8, U16, U32};
+    let f = |all: [f32; 4]| all.map(f32::to_bits);
+    let cases: &[(ChannelType, u32, &[u8], Read, Words)] = &[
+        (U8, 4, &[0, 1, 128, 255], Read::Element, [0, 1, 128, 255]),
+        (U8, 4, &[0, 51, 102, 255], Read::NormalizedFloat, f([0.0, 0.2, 0.4, 1.0])),
+        (S8, 4, &[0x80, 0x81, 0xff, 127], Read::Element, [-128, -127, -1, 127].map(i32::cast_unsigned)),
+        (S8, 4, &[0x80, 0x81, 0, 127], Read::NormalizedFloat, f([-1.0, -1.0, 0.0, 1.0])),
+        (U16, 2, &[0xff, 0xff, 1, 0], Read::Element, [65_535, 1, 0, 0]),
+        (U16, 2, &[0xff, 0xff, 0x33, 0x33], Read::NormalizedFloat, f([1.0, 0.2, 0.0, 0.0])),
+        (S16, 2, &[0, 0x80, 0xff, 0x7f], Read::Element, [-32_768, 32_767, 0, 0].map(i32::cast_unsigned)),
+        (S16, 2, &[0, 0x80, 0xff, 0x7f], Read::NormalizedFloat, f([-1.0, 1.0, 0.0, 0.0])),
+        (U32, 1, &[1, 2, 3, 0xff], Read::Element, [0xff03_0201, 0, 0, 0]),
+        // Integers of 32 bits stay what they are.
+        (S32, 1, &[0xff; 4], Read::NormalizedFloat, [u32::MAX, 0, 0, 0]),
+        (F16, 2, &[0, 0x3c, 1, 0x80], Read::Element, f([1.0, -5.960_464_5e-8, 0.0, 0.0])),
+        (F32, 1, &[0, 0, 0xc0, 0x7f], Read::Element, [0x7fc0_0000, 0, 0, 0]),
+    ];
+    for (channel, channels, texel, read, wanted) in cases {
+        let memory = Memory::new(1 << 20);
+        let format = TexelFormat { channel: *channel, channels: *channels };
+        let texels = [*texel, *texel].concat();
+        let image = image(&memory, format, Shape::D2, [2, 1, 1], &texels);
+        let handle = texture(&memory, &image, &Sampler { read: *read, ..Sampler::POINT });
+        let floats = channel.is_float() || *read == Read::NormalizedFloat && channel.bytes() < 4;
+        let ty = if floats { "f32" } else { "u32" };
+        let body = format!("tex.2d.v4.{ty}.s32 {{%d0, %d1, %d2, %d3}}, [%t, {{%c0, %c1}}];");
+        let found = launch(&memory, handle, &body, *channels as usize, &[[1, 0, 0, 0]]);
+        assert_eq!(found.unwrap_or_else(|f| panic!("{f}"))[0], *wanted, "{channel:?} {read:?}");
+    }
+}
+
+/// Runs a body on floats of a shape, with a sampler, for one input.
+fn one(
+    shape: Shape,
+    extent: [u32; 3],
+    sampler: &Sampler,
+    body: &str,
+    n: usize,
+    input: Words,
+) -> Result<Words, Box<Fault>> {
+    let memory = Memory::new(1 << 20);
+    let image = floats(&memory, shape, extent);
+    let handle = texture(&memory, &image, sampler);
+    launch(&memory, handle, body, n, &[input]).map(|all| all[0])
+}
+
+fn at(x: f32, y: f32, z: f32) -> Words {
+    bits(&[x, y, z])
+}
+
+#[test]
+fn gathers_go_counter_clockwise_from_the_lower_left() {
+    let body = "tld4.r.2d.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1}];";
+    let found = one(Shape::D2, [4, 3, 1], &Sampler::POINT, body, 4, at(1.7, 1.2, 0.0)).expect("it reads");
+    // The four texels around (1.7, 1.2) are those of columns 1 and 2 in rows 0 and 1.
+    assert_eq!(found.map(f32::from_bits), [5, 6, 2, 1].map(value));
+    let body = "tld4.g.2d.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1}];";
+    let fault = one(Shape::D2, [4, 3, 1], &Sampler::POINT, body, 1, at(1.7, 1.2, 0.0)).expect_err("no green");
+    assert_eq!(fault.class, Class::UninitialisedRegister);
+}
+
+#[test]
+fn layers_are_chosen_by_their_index() {
+    let body = "tex.a2d.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1, %c2, %c2}];";
+    for layer in 0..3 {
+        let input = [layer, 2.5f32.to_bits(), 1.5f32.to_bits(), 0];
+        let found = one(Shape::Layers2, [4, 2, 3], &Sampler::POINT, body, 1, input).expect("it reads");
+        assert_eq!(f32::from_bits(found[0]), value(layer * 8 + 4 + 2));
+    }
+    let body = "tex.a1d.v4.f32.s32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1}], {1};";
+    let found = one(Shape::Layers1, [4, 1, 3], &Sampler::POINT, body, 1, [2, 1, 0, 0]).expect("it reads");
+    assert_eq!(f32::from_bits(found[0]), value(2 * 4 + 1 + 1));
+    let fault = one(Shape::Layers1, [4, 1, 3], &Sampler::POINT, body, 1, [3, 1, 0, 0]).expect_err("no layer");
+    assert_eq!((fault.class, fault.what.as_str()), (Class::OutOfBounds, "layer 3 of a texture of 3"));
+}
+
+/// The middle of each texel of each face of a cube from -1 to 1: x goes right and y down where one looks at the face from
+/// within, with the axes of the guide's table.
+#[test]
+fn directions_lead_to_the_faces_of_cubes() {
+    let n = 3;
+    let middle = |i: u32| (2 * i + 1) as f32 / n as f32 - 1.0;
+    let directions = |face: u32, s: f32, t: f32| match face {
+        0 => [1.0, -t, -s],
+        1 => [-1.0, -t, s],
+        2 => [s, 1.0, t],
+        3 => [s, -1.0, -t],
+        4 => [s, -t, 1.0],
+        _ => [-s, -t, -1.0],
+    };
+    let (memory, mut inputs, mut wanted) = (Memory::new(1 << 20), Vec::new(), Vec::new());
+    for (face, row, column) in (0..6).flat_map(|f| (0..n).flat_map(move |r| (0..n).map(move |c| (f, r, c)))) {
+        let direction = directions(face, middle(column), middle(row)).map(|x| x * 1.5);
+        inputs.push([1, direction[0].to_bits(), direction[1].to_bits(), direction[2].to_bits()]);
+        wanted.push(value((6 + face) * n * n + row * n + column));
+    }
+    let image = floats(&memory, Shape::Cubes, [n, n, 12]);
+    for filter in [Filter::Point, Filter::Linear] {
+        let handle = texture(&memory, &image, &Sampler { filter, ..Sampler::POINT });
+        let body = "tex.acube.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1, %c2, %c3}];";
+        let found = launch(&memory, handle, body, 1, &inputs).unwrap_or_else(|f| panic!("{f}"));
+        assert_eq!(found.iter().map(|w| f32::from_bits(w[0])).collect::<Vec<_>>(), wanted);
+    }
+}
+
+#[test]
+fn linear_memory_is_read_by_index_and_is_nothing_beyond() {
+    let body = "tex.1d.v4.f32.s32 {%d0, %d1, %d2, %d3}, [%t, {%c0}];";
+    for (i, wanted) in [(0, value(0)), (6, value(6)), (7, 0.0), (-1, 0.0), (i32::MIN, 0.0), (i32::MAX, 0.0)] {
+        let input = [i.cast_unsigned(), 0, 0, 0];
+        let found = one(Shape::Linear, [7, 1, 1], &Sampler::POINT, body, 1, input).expect("it reads");
+        assert_eq!(f32::from_bits(found[0]), wanted, "{i}");
+    }
+}
+
+#[test]
+fn queries_say_what_an_image_is() {
+    let memory = Memory::new(1 << 20);
+    let format = TexelFormat { channel: ChannelType::U8, channels: 4 };
+    let image = image(&memory, format, Shape::Layers2, [5, 3, 2], &[1; 5 * 4 * 3 * 2]);
+    let sampler =
+        Sampler { read: Read::NormalizedFloat, coordinates: Coordinates::Normalized, ..Sampler::POINT };
+    let handles = [texture(&memory, &image, &sampler), memory.add_surface(&image).expect("a surface")];
+    let cases = [
+        ("txq.width", 5),
+        ("txq.height", 3),
+        ("txq.depth", 1),
+        ("txq.array_size", 2),
+        ("txq.channel_data_type", 0x10d2),
+        ("txq.channel_order", 0x10b5),
+        ("txq.normalized_coords", 1),
+        ("txq.num_mipmap_levels", 1),
+        ("suq.width", 5),
+        ("suq.array_size", 2),
+        ("suq.channel_data_type", 0x10da),
+    ];
+    for (question, wanted) in cases {
+        let handle = handles[usize::from(question.starts_with("suq"))];
+        let found = launch(&memory, handle, &format!("{question}.b32 %d0, [%t];"), 1, &[[0; 4]]);
+        assert_eq!(found.unwrap_or_else(|f| panic!("{f}"))[0][0], wanted, "{question}");
+    }
+}
+
+const TEX2: &str = "tex.2d.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1}];";
+
+/// What is wrong with a fetch.
+#[test]
+fn fetches_of_what_is_not_there_are_findings() {
+    let memory = Memory::new(1 << 20);
+    let image = floats(&memory, Shape::D2, [4, 4, 1]);
+    let whole = texture(&memory, &image, &Sampler::POINT);
+    let surface = memory.add_surface(&image).expect("a surface");
+    let gone = texture(&memory, &image, &Sampler::POINT);
+    memory.remove_object(gone).expect("it was there");
+    let missing = |handle: u64, body: &str, n: usize| {
+        let fault = launch(&memory, handle, body, n, &[[0; 4]]).expect_err("a finding");
+        (fault.class, fault.what.clone())
+    };
+    let text = |what: &str| what.to_string();
+    assert_eq!(
+        missing(7, TEX2, 1),
+        (Class::Descriptor, text("0x7 is not the handle of a texture: nobody made it"))
+    );
+    let what = format!("0x{surface:x} is the handle of a surface, not of a texture");
+    assert_eq!(missing(surface, TEX2, 1), (Class::Descriptor, what));
+    let what = format!("the texture 0x{gone:x} is used after it was destroyed");
+    assert_eq!(missing(gone, TEX2, 1), (Class::AfterFree, what));
+    let body = TEX2.replace("tex.2d", "tex.1d").replace(", %c1", "");
+    let what = text("a texture is 2D, where this instruction is of a 1D one");
+    assert_eq!(missing(whole, &body, 1), (Class::Descriptor, what));
+    let what = text("a texture gives floats, and this instruction takes integers");
+    assert_eq!(missing(whole, &TEX2.replace("v4.f32", "v4.s32"), 1), (Class::Descriptor, what));
+    let what = text("register %d1 is read before it is written");
+    assert_eq!(missing(whole, TEX2, 2), (Class::UninitialisedRegister, what));
+    memory.free(image.address).expect("it was there");
+    assert_eq!(missing(whole, TEX2, 1).0, Class::AfterFree);
+}
+
+#[test]
+fn texels_that_nobody_wrote_or_that_the_launch_writes_are_findings() {
+    let memory = Memory::new(1 << 20);
+    let mut image = Image::new(FLOAT, Shape::D2, [4, 4, 1]);
+    image.address = memory.alloc(image.bytes()).expect("room");
+    let handle = texture(&memory, &image, &Sampler { filter: Filter::Linear, ..Sampler::POINT });
+    memory.write(image.address, &1f32.to_le_bytes()).expect("it is there");
+    // The middle of the first texel is that texel alone.
+    let found = launch(&memory, handle, TEX2, 1, &[at(0.5, 0.5, 0.0)]).expect("it reads");
+    assert_eq!(f32::from_bits(found[0][0]), 1.0);
+    let fault = launch(&memory, handle, TEX2, 1, &[at(0.75, 0.5, 0.0)]).expect_err("nobody wrote the second");
+    assert_eq!(fault.class, Class::UninitialisedGlobal);
+    let store = format!("{TEX2}\nmov.u64 %w, {}; st.global.b32 [%w], %i;", image.address);
+    let fault = launch(&memory, handle, &store, 1, &[at(0.5, 0.5, 0.0)]).expect_err("it is written");
+    assert_eq!(fault.class, Class::ReadOnlyWritten);
+    assert_eq!(fault.what, "data of a texture is written during the same launch");
+}
+
+#[test]
+fn images_and_samplers_that_do_not_exist_are_refused() {
+    let memory = Memory::new(1 << 20);
+    let plain = Image::new(FLOAT, Shape::D2, [4, 4, 1]);
+    let refused = |image: Image, sampler: Sampler| {
+        memory.add_texture(&image, &sampler).expect_err("refused").to_string()
+    };
+    let three = TexelFormat { channel: ChannelType::U8, channels: 3 };
+    let integers = TexelFormat { channel: ChannelType::U8, channels: 4 };
+    let linear = Sampler { filter: Filter::Linear, ..Sampler::POINT };
+    let cases = [
+        (
+            refused(Image { format: three, ..plain.clone() }, Sampler::POINT),
+            "an image cannot have 3 channels, not 1, 2 or 4",
+        ),
+        (
+            refused(Image { extent: [4, 0, 1], ..plain.clone() }, Sampler::POINT),
+            "an image cannot have a size of 4 x 0 x 1 texels",
+        ),
+        (
+            refused(Image { pitch: 8, ..plain.clone() }, Sampler::POINT),
+            "an image cannot have rows 8 bytes apart that have 16: a multiple of 16, and not less",
+        ),
+        (
+            refused(Image { address: 8, ..plain.clone() }, Sampler::POINT),
+            "an image cannot have texels at 0x8, which is no multiple of 16",
+        ),
+        (
+            refused(Image { address: u64::MAX - 15, ..plain.clone() }, Sampler::POINT),
+            "an image cannot have 64 bytes at 0xfffffffffffffff0",
+        ),
+        (
+            refused(Image { format: integers, ..plain.clone() }, linear.clone()),
+            "a linear filter is of floats: texels of integers of 8 and 16 bits are read as normalized floats for it",
+        ),
+        (
+            refused(Image { shape: Shape::Linear, extent: [4, 1, 1], ..plain.clone() }, linear),
+            "texels in linear memory are read by their index, without a filter",
+        ),
+    ];
+    for (found, wanted) in cases {
+        assert_eq!(found, wanted);
+    }
+    assert_eq!(
+        memory.remove_object(5).expect_err("nobody made it").to_string(),
+        "0x5 is not the handle of a texture or surface"
+    );
+}
+
+/// Stores and loads of a 2D surface of 4 x 3 texels of 4 bytes; `%c0` is x in bytes, `%c1` y, `%c2` what is stored.
+fn surface(body: &str, inputs: &[Words]) -> Result<(Vec<u32>, Vec<Words>), Box<Fault>> {
+    let memory = Memory::new(1 << 20);
+    let texels: Vec<u8> = (100..112u32).flat_map(u32::to_le_bytes).collect();
+    let format = TexelFormat { channel: ChannelType::U8, channels: 4 };
+    let image = image(&memory, format, Shape::D2, [4, 3, 1], &texels);
+    let handle = memory.add_surface(&image).expect("a surface");
+    let out = launch(&memory, handle, body, 1, inputs)?;
+    let mut bytes = [0; 48];
+    memory.read(image.address, &mut bytes).expect("it is there");
+    Ok((bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect(), out))
+}
+
+fn place(x: i32, y: i32, value: u32) -> Words {
+    [x.cast_unsigned(), y.cast_unsigned(), value, 0]
+}
+
+#[test]
+fn surfaces_are_loaded_and_stored_by_bytes() {
+    let load = |end: &str, x, y| {
+        let body = format!("suld.b.2d.b32.{end} {{%d0}}, [%t, {{%c0, %c1}}];");
+        surface(&body, &[place(x, y, 0)]).map(|(_, out)| out[0][0]).map_err(|fault| fault.class)
+    };
+    let cases = [
+        ((0, 0), [Ok(100), Ok(100), Ok(100)]),
+        ((12, 2), [Ok(111), Ok(111), Ok(111)]),
+        ((16, 1), [Err(Class::OutOfBounds), Ok(107), Ok(0)]),
+        ((-4, 1), [Err(Class::OutOfBounds), Ok(104), Ok(0)]),
+        ((4, 3), [Err(Class::OutOfBounds), Ok(109), Ok(0)]),
+        ((4, -1), [Err(Class::OutOfBounds), Ok(101), Ok(0)]),
+        ((i32::MAX - 3, i32::MIN), [Err(Class::OutOfBounds), Ok(103), Ok(0)]),
+        ((2, 0), [Err(Class::Misaligned); 3]),
+    ];
+    for ((x, y), wanted) in cases {
+        assert_eq!(["trap", "clamp", "zero"].map(|end| load(end, x, y)), wanted, "{x} {y}");
+    }
+    let store = |end: &str, x, y| {
+        let body = format!("sust.b.2d.b32.{end} [%t, {{%c0, %c1}}], {{%c2}}; mov.u32 %d0, 1;");
+        let texels =
+            surface(&body, &[place(x, y, 7)]).map(|(texels, _)| texels).map_err(|fault| fault.class)?;
+        Ok(texels.iter().position(|texel| *texel == 7))
+    };
+    assert_eq!(["trap", "clamp", "zero"].map(|end| store(end, 8, 1)), [Ok(Some(6)); 3]);
+    assert_eq!(
+        ["trap", "clamp", "zero"].map(|end| store(end, 16, 9)),
+        [Err(Class::OutOfBounds), Ok(Some(11)), Ok(None)]
+    );
+}
+
+#[test]
+fn vectors_and_parts_of_texels_are_accessed() {
+    let body = "suld.b.2d.v4.b8.trap {%h0, %h1, %h2, %h3}, [%t, {%c0, %c1}]; add.u16 %h0, %h0, 1;\n\
+                sust.b.2d.v4.b8.trap [%t, {%c0, %c1}], {%h3, %h2, %h1, %h0}; cvt.u32.u16 %d0, %h0;";
+    let (texels, out) = surface(body, &[place(4, 0, 0)]).unwrap_or_else(|f| panic!("{f}"));
+    assert_eq!((texels[1], out[0][0]), (102 << 24, 102));
+    let fault = surface(body, &[place(16, 0, 0)]).expect_err("it is outside");
+    assert_eq!(fault.what, "4 bytes at x = 16 bytes, y = 0, z = 0 of a 2D surface of 16 bytes x 3 x 1");
+    assert_eq!(fault.allocation.as_ref().map(|a| a.label.as_str()), Some("image"));
+    let wide = "suld.b.2d.v4.b32.clamp {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1}];";
+    assert_eq!(surface(wide, &[place(64, 1, 0)]).expect("it clamps").1[0][0], 104);
+}
+
+/// Accesses of surfaces are traced as those of global memory.
+#[test]
+fn stores_to_surfaces_race() {
+    let body = "sust.b.2d.b32.trap [%t, {%c0, %c1}], {%i}; mov.u32 %d0, 1;";
+    let same: Vec<Words> = (0..64).map(|_| place(0, 0, 0)).collect();
+    assert_eq!(surface(body, &same).expect_err("lanes differ").class, Class::LanesStoreDifferent);
+    let two: Vec<Words> = (0..64).map(|i| place(4 * (i % 4), i / 4 % 3, 0)).collect();
+    let body = "setp.eq.u32 %p, %c0, 64; shr.u32 %d1, %i, 5; @!%p sust.b.2d.b32.trap [%t, {%c0, %c1}], {%d1}; mov.u32 %d0, 1;";
+    assert_eq!(surface(body, &two).expect_err("warps race").class, Class::GlobalRace);
+}
