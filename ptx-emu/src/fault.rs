@@ -55,7 +55,8 @@ pub enum Class {
     /// Shared memory that ordinary stores wrote and that a product or a bulk copy reads, or that ordinary loads and
     /// stores used and that a bulk copy overwrites, without `fence.proxy.async` between.
     ProxyFence,
-    /// A tensor map, or the descriptor of a matrix, that does not describe what it is used for.
+    /// A tensor map, the descriptor of a matrix, or the handle of a texture or surface, that does not describe what it is
+    /// used for.
     Descriptor,
     /// Shared memory of another block of the cluster that is used when that block may have ended.
     ClusterExit,

@@ -28,7 +28,7 @@ pub struct Image {
     /// Width, height, and depth or layers in texels; 1 where the shape has no such direction. The faces of cubes are
     /// layers: 6 for each.
     pub extent: [u32; 3],
-    /// Bytes from a row to the next: a multiple of 16 where there are several rows.
+    /// Bytes from a row to the next: a multiple of the texel's size; of 16, where a surface is accessed in wider pieces.
     pub pitch: u64,
 }
 
@@ -165,9 +165,9 @@ impl Shape {
 }
 
 impl Image {
-    /// An image whose rows are 16 bytes, or a multiple, apart, at address 0: [`Image::bytes`] says how much memory it needs.
+    /// An image at address 0 whose rows follow each other without gaps: [`Image::bytes`] says how much memory it needs.
     pub fn new(format: TexelFormat, shape: Shape, extent: [u32; 3]) -> Image {
-        let pitch = (u64::from(extent[0]) * u64::from(format.bytes())).next_multiple_of(16);
+        let pitch = u64::from(extent[0]) * u64::from(format.bytes());
         Image { address: 0, format, shape, extent, pitch }
     }
 
@@ -211,10 +211,11 @@ impl Image {
                 "{w} x {h} x {d} texels of a {name}, which has faces of equal sides, 6 each"
             ));
         }
-        if self.pitch < self.row_bytes() || h * d > 1 && !self.pitch.is_multiple_of(16) {
+        let texel = self.format.bytes();
+        if self.pitch < self.row_bytes() || !self.pitch.is_multiple_of(texel.into()) {
             let (pitch, row) = (self.pitch, self.row_bytes());
             return wrong(format!(
-                "rows {pitch} bytes apart that have {row}: a multiple of 16, and not less"
+                "rows of {row} bytes every {pitch}: not less, and a multiple of the texel's {texel}"
             ));
         }
         if !self.address.is_multiple_of(16) {

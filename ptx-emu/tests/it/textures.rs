@@ -440,7 +440,7 @@ fn images_and_samplers_that_do_not_exist_are_refused() {
         ),
         (
             refused(Image { pitch: 8, ..plain.clone() }, Sampler::POINT),
-            "an image cannot have rows 8 bytes apart that have 16: a multiple of 16, and not less",
+            "an image cannot have rows of 16 bytes every 8: not less, and a multiple of the texel's 4",
         ),
         (
             refused(Image { address: 8, ..plain.clone() }, Sampler::POINT),
