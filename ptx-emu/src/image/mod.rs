@@ -35,7 +35,7 @@ pub struct Image {
 /// How many coordinates an image has, and what they mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Texels in ordinary memory that are read by their index, as `tex1Dfetch` does.
+    /// Texels in ordinary memory that are read by their index, as `tex1Dfetch` does; zero beyond its ends.
     Linear,
     /// x
     D1,
@@ -188,8 +188,11 @@ impl Image {
         self.address.wrapping_add(row.wrapping_mul(self.pitch)).wrapping_add(byte)
     }
 
-    /// What makes it no image.
-    pub(crate) fn check(&self) -> Result<(), ImageError> {
+    /// Whether there may be such an image.
+    ///
+    /// # Errors
+    /// [`ImageError::Image`], with what it cannot have.
+    pub fn check(&self) -> Result<(), ImageError> {
         let wrong = |what: String| Err(ImageError::Image(what));
         let ([w, h, d], most, name) = (self.extent, self.shape.most(), self.shape.name());
         let [rows, slices] = self.shape.has();
