@@ -3,7 +3,6 @@
 use std::ffi::{c_float, c_int, c_uint};
 
 use crate::codes::codes;
-use crate::handles::*;
 use crate::structs::structs;
 
 codes! {
