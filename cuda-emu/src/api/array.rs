@@ -103,32 +103,31 @@ fn image(d: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<Image> {
 
 fn create(m: &'static Machine, array: Out<CUarray>, descriptor: In<CUDA_ARRAY_DESCRIPTOR_v2>) -> Result {
     let d = descriptor.get()?;
-    let size = CUDA_ARRAY3D_DESCRIPTOR_v2 {
+    let same = CUDA_ARRAY3D_DESCRIPTOR_v2 {
         Width: d.Width,
         Height: d.Height,
+        Format: d.Format,
+        NumChannels: d.NumChannels,
         ..CUDA_ARRAY3D_DESCRIPTOR_v2::zeroed()
     };
-    // Surfaces may be made of what cuArrayCreate gives, too: it has no flags that could say otherwise.
-    let flags = CUDA_ARRAY3D_SURFACE_LDST;
-    make(m, array, CUDA_ARRAY3D_DESCRIPTOR_v2 { Format: d.Format, NumChannels: d.NumChannels, ..size }, flags)
+    make(m, array, same)
 }
 
 fn create_3d(m: &'static Machine, array: Out<CUarray>, descriptor: In<CUDA_ARRAY3D_DESCRIPTOR_v2>) -> Result {
-    make(m, array, descriptor.get()?, 0)
+    make(m, array, descriptor.get()?)
 }
 
-fn make(m: &'static Machine, array: Out<CUarray>, asked: CUDA_ARRAY3D_DESCRIPTOR_v2, more: u32) -> Result {
+fn make(m: &'static Machine, array: Out<CUarray>, descriptor: CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result {
     require(!array.is_null(), || "there is nowhere to put the array".into())?;
     let mut s = m.state();
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
-    let mut image = image(&asked)?;
+    let mut image = image(&descriptor)?;
     let (device, bytes) = (s.contexts[context].reach.device, image.bytes());
     image.address = m.device.memory.alloc_on(device, bytes).or_else(refuse_memory)?;
     m.device.memory.set_label(image.address, &format!("array 0x{:x}", image.address));
     let allocation = Allocation { context, kind: AllocationKind::Array, bytes };
     s.allocations.insert(image.address, allocation);
-    let descriptor = CUDA_ARRAY3D_DESCRIPTOR_v2 { Flags: asked.Flags | more, ..asked };
     let id = s.arrays.insert(Array { context, image, descriptor });
     array.set(id.handle())
 }

@@ -100,6 +100,7 @@ fn of_peers(m: &'static Machine, p: &CUDA_MEMCPY3D_PEER) -> Result<CUDA_MEMCPY3D
 fn of_arrays(m: &'static Machine, p: &CUDA_MEMCPY3D_v2) -> Result<CUDA_MEMCPY3D_v2> {
     let mut p = *p;
     let s = m.state();
+    require(p.srcLOD == 0 && p.dstLOD == 0, || "a level of detail of a copy is not 0".into())?;
     let size = [p.WidthInBytes, p.Height, p.Depth];
     if p.srcMemoryType == CUmemorytype::ARRAY {
         let array = s.array(p.srcArray)?.1;

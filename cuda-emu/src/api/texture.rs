@@ -8,8 +8,9 @@ use crate::api::export::exports;
 use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::{In, Out};
 use crate::machine::Machine;
-use crate::state::State;
+use crate::queue::Ticket;
 use crate::state::images::ImageObject;
+use crate::state::{State, capture};
 
 exports! {
     table {
@@ -186,11 +187,16 @@ fn find(s: &State, handle: u64, wanted: Object) -> Result<&ImageObject> {
     }
 }
 
+/// Waits for the work of the context, which may use the object, as freeing does.
 fn destroy(m: &'static Machine, handle: u64, wanted: Object) -> Result {
     let mut s = m.state();
     s.context()?;
-    find(&s, handle, wanted)?;
+    capture::refuse_unsafe(&mut s)?;
+    let context = find(&s, handle, wanted)?.context;
     s.images.remove(&handle);
+    let waiting = s.outstanding(context);
+    drop(s);
+    waiting.iter().for_each(Ticket::wait);
     m.device.memory.remove_object(handle).or_else(invalid)
 }
 

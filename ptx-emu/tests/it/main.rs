@@ -35,6 +35,7 @@ mod ring;
 mod saxpy;
 mod schedule;
 mod sparse;
+mod surfaces;
 mod tensors;
 mod textures;
 mod tiny;

@@ -64,7 +64,7 @@ impl Worker<'_, '_> {
         }
         for (i, to) in f.d.iter().enumerate() {
             let Some(to) = to else { continue };
-            w.regs.w32.defined[*to as usize] &= !mask;
+            w.regs.forget(32, *to, mask);
             w.regs.set(*to, has[i], &values[i]);
         }
         if let Some(p) = f.resident {
