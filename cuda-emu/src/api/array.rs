@@ -13,11 +13,12 @@ use crate::api::export::exports;
 use crate::api::memory::refuse_memory;
 use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::{In, Out};
+use crate::handle::ArrayId;
 use crate::machine::Machine;
 use crate::queue::Ticket;
-use crate::state::capture;
 use crate::state::images::Array;
 use crate::state::objects::{Allocation, AllocationKind};
+use crate::state::{State, capture};
 
 exports! {
     table {
@@ -278,4 +279,12 @@ fn copy_between(
     row(m, to, bytes)?;
     let ends = CUDA_MEMCPY3D_v2 { srcArray: from, srcXInBytes: from_offset, ..row(m, from, bytes)? };
     copy_now(m, &CUDA_MEMCPY3D_v2 { dstArray: to, dstXInBytes: offset, ..ends })
+}
+
+impl State {
+    /// The array of a handle.
+    pub(crate) fn array(&self, array: CUarray) -> Result<(ArrayId, &Array)> {
+        let id = self.arrays.find(array)?;
+        Ok((id, &self.arrays[id]))
+    }
 }

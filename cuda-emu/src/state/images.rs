@@ -4,8 +4,7 @@ use ptx_emu::Image;
 use warpwright_driver_sys::*;
 
 use crate::error::{Result, require};
-use crate::handle::{ArrayId, ContextId};
-use crate::state::State;
+use crate::handle::ContextId;
 
 /// An array: its texels lie row by row in memory of its own, which is an allocation.
 pub(crate) struct Array {
@@ -48,13 +47,5 @@ impl Array {
         })?;
         let row = part.at[2] as u64 * u64::from(extent[1]) + part.at[1] as u64;
         Ok(address + row * pitch + part.at[0] as u64)
-    }
-}
-
-impl State {
-    /// The array of a handle.
-    pub(crate) fn array(&self, array: CUarray) -> Result<(ArrayId, &Array)> {
-        let id = self.arrays.find(array)?;
-        Ok((id, &self.arrays[id]))
     }
 }
