@@ -273,3 +273,54 @@ fn what_is_no_array_texture_or_surface_is_refused() {
     ok!(emu, cuArrayGetDescriptor_v2(&mut seen, plain));
     assert_eq!((seen.Width, seen.Height, seen.Format, seen.NumChannels), (5, 2, CUarray_format::HALF, 2));
 }
+
+/// A texture may be made and destroyed by one thread while kernels of another read others.
+#[test]
+fn textures_come_and_go_beside_launches() {
+    let emu = emu();
+    let memory = emu.upload(&[5, 6, 7, 8]);
+    let mut resource = CUDA_RESOURCE_DESC { resType: CUresourcetype::LINEAR, ..CUDA_RESOURCE_DESC::zeroed() };
+    (resource.res.pointer, resource.res.width) = (memory, 16);
+    (resource.res.format, resource.res.numChannels) = (CUarray_format::UNSIGNED_INT32, 1);
+    let how = CUDA_TEXTURE_DESC::zeroed();
+    let (t, out) = (texture(&emu, &resource, &how), emu.upload(&[9; 4]));
+    let fetched = emu.function(emu.try_load(PTX).expect("it is PTX"), "fetched");
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let context: CUcontext = make!(emu, cuDevicePrimaryCtxRetain(0));
+            ok!(emu, cuCtxSetCurrent(context));
+            for _ in 0..50 {
+                let other = texture(&emu, &resource, &how);
+                ok!(emu, cuTexObjectDestroy(other));
+            }
+            ok!(emu, cuDevicePrimaryCtxRelease_v2(0));
+        });
+        for _ in 0..20 {
+            assert_eq!(emu.launch(fetched, 4, CUstream::NULL, &[t, out]), 0, "{}", emu.last_log());
+        }
+    });
+    ok!(emu, cuTexObjectDestroy(t));
+    assert_eq!(emu.download(out, 4), [5, 6, 7, 8]);
+}
+
+/// Copies of arrays are captured, and run as often as the graph does.
+#[test]
+fn copies_of_arrays_are_captured() {
+    let (emu, words) = (emu(), [1u32, 2, 3, 4]);
+    let (a, stream, out) = (array(&emu, 4, 0, 0, 0), emu.stream(), emu.pinned(4));
+    ok!(emu, cuStreamBeginCapture_v2(stream, CUstreamCaptureMode::GLOBAL));
+    ok!(emu, cuMemcpyHtoAAsync_v2(a, 0, words.as_ptr().cast(), 16, stream));
+    ok!(emu, cuMemcpyAtoHAsync_v2(out.cast(), a, 0, 16, stream));
+    assert_eq!(code!(emu, cuArrayDestroy(a)), CUresult::STREAM_CAPTURE_UNSUPPORTED.0);
+    let mut graph = CUgraph::NULL;
+    assert_ne!(code!(emu, cuStreamEndCapture(stream, &mut graph)), 0);
+    ok!(emu, cuStreamBeginCapture_v2(stream, CUstreamCaptureMode::GLOBAL));
+    ok!(emu, cuMemcpyHtoAAsync_v2(a, 0, words.as_ptr().cast(), 16, stream));
+    ok!(emu, cuMemcpyAtoHAsync_v2(out.cast(), a, 0, 16, stream));
+    ok!(emu, cuStreamEndCapture(stream, &mut graph));
+    let exec: CUgraphExec = make!(emu, cuGraphInstantiateWithFlags(graph, CUgraphInstantiate_flags::empty()));
+    ok!(emu, cuGraphLaunch(exec, stream));
+    ok!(emu, cuStreamSynchronize(stream));
+    // SAFETY: the memory has four words, and nothing writes them now.
+    assert_eq!(unsafe { std::slice::from_raw_parts(out, 4) }, words);
+}

@@ -96,7 +96,7 @@ fn guide(x: f32, n: u32, s: &Sampler) -> ([i64; 2], f64) {
             _ => x,
         } * n;
     }
-    let x = if x.is_nan() { 0.0 } else { x.min(1e9).max(-1e9) };
+    let x = if x.is_nan() { 0.0 } else { x.clamp(-1e9, 1e9) };
     match s.filter {
         Filter::Point => ([x.floor() as i64; 2], 0.0),
         Filter::Linear => {
