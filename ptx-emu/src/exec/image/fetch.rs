@@ -152,14 +152,15 @@ impl Worker<'_, '_> {
         if let Some(channel) = f.gathers {
             return self.gather(w, lane, (image, sampler), (&pairs, z, channel));
         }
-        let mut texels = Vec::new();
+        let (mut texels, mut n) = ([([0; 4], 0.0); 8], 0);
         for (mut at, weight) in weighted(&pairs) {
             if let Some(z) = z {
                 at[2] = Some(z);
             }
-            texels.push((self.texel(w, lane, (image, sampler), at)?, weight));
+            texels[n] = (self.texel(w, lane, (image, sampler), at)?, weight);
+            n += 1;
         }
-        Ok(mean(&texels))
+        Ok(mean(&texels[..n]))
     }
 
     /// A channel of the four texels of a linear filter, counter-clockwise from the one at the lower left.
@@ -168,9 +169,9 @@ impl Worker<'_, '_> {
         w: &Warp,
         lane: usize,
         texture: (&Image, &Sampler),
-        (pairs, z, channel): (&[Pair], Option<u32>, usize),
+        (pairs, z, channel): (&[Pair; 3], Option<u32>, usize),
     ) -> Checked<[u32; 4]> {
-        let [x, y] = [0, 1].map(|i| pairs.get(i).map_or([Some(0); 2], |pair| pair.texels));
+        let [x, y, _] = pairs.map(|pair| pair.texels);
         let mut all = [0; 4];
         for (to, at) in all.iter_mut().zip([(x[0], y[1]), (x[1], y[1]), (x[1], y[0]), (x[0], y[0])]) {
             *to = self.texel(w, lane, texture, [at.0, at.1, z.or(Some(0))])?[channel];
@@ -202,7 +203,7 @@ impl Worker<'_, '_> {
 }
 
 /// The texels that a point leads to, in each direction.
-fn pairs(image: &Image, sampler: &Sampler, f: &Fetch, point: Point) -> Vec<Pair> {
+fn pairs(image: &Image, sampler: &Sampler, f: &Fetch, point: Point) -> [Pair; 3] {
     let pair = |i: usize| {
         let coordinate = match f.coordinates {
             CoordinateType::Float => Coordinate::Float(f32::from_bits(point.at[i])),
@@ -213,14 +214,15 @@ fn pairs(image: &Image, sampler: &Sampler, f: &Fetch, point: Point) -> Vec<Pair>
         let direction = Direction { texels: image.extent[i], mode, coordinates: sampler.coordinates };
         direction.pair(coordinate, point.offset[i], filter(sampler, f))
     };
-    (0..f.place.at.len()).map(pair).collect()
+    std::array::from_fn(|i| if i < f.place.at.len() { pair(i) } else { Pair::ONE })
 }
 
 /// The texels of a face of a cube.
-fn of_face(image: &Image, sampler: &Sampler, f: &Fetch, at: [f32; 2]) -> Vec<Pair> {
+fn of_face(image: &Image, sampler: &Sampler, f: &Fetch, at: [f32; 2]) -> [Pair; 3] {
     let (mode, coordinates) = (AddressMode::Clamp, Coordinates::Normalized);
     let direction = Direction { texels: image.extent[0], mode, coordinates };
-    at.iter().map(|at| direction.pair(Coordinate::Float(*at), 0, filter(sampler, f))).collect()
+    let [x, y] = at.map(|at| direction.pair(Coordinate::Float(at), 0, filter(sampler, f)));
+    [x, y, Pair::ONE]
 }
 
 /// The filter of a fetch; what is gathered are the texels of a linear one.

@@ -20,6 +20,11 @@ pub(super) struct Pair {
     pub(super) second: u32,
 }
 
+impl Pair {
+    /// A direction that has one texel, or one that is named otherwise.
+    pub(super) const ONE: Pair = Pair { texels: [Some(0); 2], second: 0 };
+}
+
 /// A coordinate as an instruction gives it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Coordinate {
@@ -102,16 +107,12 @@ pub(super) fn face([x, y, z]: [f32; 3]) -> (u32, [f32; 2]) {
 }
 
 /// All combinations of texels in x, y and z whose weight is not 0, with their weights, which add up to 1.
-pub(super) fn weighted(pairs: &[Pair]) -> Vec<([Texel; 3], f64)> {
-    let mut all = vec![([Some(0); 3], 1.0)];
-    for (direction, pair) in pairs.iter().enumerate() {
-        let weights = [256 - pair.second, pair.second].map(|weight| f64::from(weight) / 256.0);
-        let with = |(mut at, weight): ([Texel; 3], f64), i: usize| {
-            at[direction] = pair.texels[i];
-            (at, weight * weights[i])
-        };
-        let both = all.into_iter().flat_map(|one| [with(one, 0), with(one, 1)]);
-        all = both.filter(|(_, weight)| *weight > 0.0).collect();
-    }
-    all
+pub(super) fn weighted(pairs: &[Pair; 3]) -> impl Iterator<Item = ([Texel; 3], f64)> {
+    (0..8).filter_map(|corner| {
+        let second = [corner & 1, corner >> 1 & 1, corner >> 2];
+        let part = |i: usize| if second[i] == 1 { pairs[i].second } else { 256 - pairs[i].second };
+        let weight = part(0) * part(1) * part(2);
+        let at = std::array::from_fn(|i| pairs[i].texels[second[i]]);
+        (weight > 0).then(|| (at, f64::from(weight) / f64::from(1 << 24)))
+    })
 }
