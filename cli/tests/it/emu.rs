@@ -40,7 +40,11 @@ fn what_is_lacking_is_counted() {
     let end = emu("lacking", &[]);
     assert_eq!(end.code, Some(1));
     assert!(end.out.contains("2 kernels, 1 of which cannot run"), "{}", end.out);
-    assert!(end.out.contains("lacks()\n    the emulator lacks sured.b.add.1d.u32.trap (line 11)\n"), "{}", end.out);
+    assert!(
+        end.out.contains("lacks()\n    the emulator lacks sured.b.add.1d.u32.trap (line 11)\n"),
+        "{}",
+        end.out
+    );
     let end = emu("lacking", &["--missing"]);
     assert_eq!(end.code, Some(1));
     assert!(end.out.starts_with("     1  sured.b.add.1d.u32.trap  (first in line 11)\n"), "{}", end.out);
@@ -299,7 +303,8 @@ const DOUBLED: &[&str] = &["-k", "doubled", "--race"];
 fn textures_and_surfaces_are_arguments() {
     let texture = ["--arg", "t=tex2d:f32:4x2:linear=iota"];
     let (all, surface) = (["--block", "4,2"], ["--arg", "s=surf2d:f32:4x2"]);
-    let end = emu("textures", &[DOUBLED, &all, &texture, &surface, &["--expect", "s=0,2,4,6,8,10,12,14"]].concat());
+    let end =
+        emu("textures", &[DOUBLED, &all, &texture, &surface, &["--expect", "s=0,2,4,6,8,10,12,14"]].concat());
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""), "{}", end.out);
     assert!(end.out.contains("s: out f32[8] = 0, 2, 4, 6, 8, 10, 12, 14\n"), "{}", end.out);
     let end = emu("textures", &[DOUBLED, &["--block", "5,2"], &texture, &surface].concat());

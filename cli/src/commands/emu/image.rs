@@ -28,8 +28,11 @@ const CHANNELS: &[(ElementType, ChannelType)] = &[
     (ElementType::F32, ChannelType::F32),
 ];
 
+/// What an option changes.
+type Change = fn(&mut Sampler);
+
 /// How a texture is read. Textures clamp, and take the nearest texel, where nobody says otherwise.
-const OPTIONS: &[(&str, fn(&mut Sampler))] = &[
+const OPTIONS: &[(&str, Change)] = &[
     ("point", |s| s.filter = Filter::Point),
     ("linear", |s| s.filter = Filter::Linear),
     ("wrap", |s| s.address = [AddressMode::Wrap; 3]),
