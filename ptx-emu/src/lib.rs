@@ -158,8 +158,9 @@
 //!   are rounded to the nearest of 8 fractional bits, and the mean of texels is rounded once. What the guide leaves open
 //!   was not tried on a device: a linear filter that clamps goes over into the texel at the edge; NaN, and infinity where
 //!   texels are repeated, are coordinate 0; texels of weight 0 are not read; faces of cube maps are filtered one by one.
-//!   Linear memory that is read by index is 0 beyond its ends. There is one level of texels, which gradients and levels do not change. Fetches count as loads with `.nc`, accesses of
-//!   surfaces as loads and stores of global memory, which see each other.
+//!   Linear memory that is read by index is 0 beyond its ends. There is one level of texels, which gradients and levels do not change. In a traced launch, a
+//!   fetch of bytes that were written before in the launch is a fault. Accesses of surfaces are loads and stores of global
+//!   memory, which see each other.
 //! - Tensor maps have a format of their own, which [`TensorMap`] writes.
 //! - An asynchronous copy takes some turns of other warps, or completes when all warps wait. Its source is read at the
 //!   end. A copy that no thread waits for is a fault, and so is a block whose warps all wait.

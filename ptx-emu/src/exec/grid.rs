@@ -254,17 +254,10 @@ fn workspace(memory: &Memory, device: u32) -> Result<u64, MemoryError> {
 /// The fault of loading with `.nc` what the same launch writes.
 fn read_only_written(launch: &Launch<'_>, schedule: &Schedule, accesses: &Accesses) -> Option<Box<Fault>> {
     let (load, store, address) = accesses.read_only_written()?;
-    let fetched = load.place.text.contains("tex.") || load.place.text.contains("tld4.");
-    let (what, instead) = match fetched {
-        true => {
-            ("data of a texture is written", "read it through its address or a surface, or write elsewhere")
-        }
-        false => ("data loaded with .nc is written", "load it without .nc, or write elsewhere"),
-    };
-    let what = format!("{what} during the same launch");
+    let what = "data loaded with .nc is written during the same launch".to_string();
     Some(Box::new(Fault {
         class: Class::ReadOnlyWritten,
-        instead,
+        instead: "load it without .nc, or write elsewhere",
         place: Some(load.place.clone()),
         other: Some(OtherPlace { place: store.place.clone(), did: "wrote", who: "a thread".into() }),
         address: Some(address),

@@ -419,10 +419,18 @@ fn texels_that_nobody_wrote_or_that_the_launch_writes_are_findings() {
     assert_eq!(f32::from_bits(found[0][0]), 1.0);
     let fault = launch(&memory, handle, TEX2, 1, &[at(0.75, 0.5, 0.0)]).expect_err("nobody wrote the second");
     assert_eq!(fault.class, Class::UninitialisedGlobal);
-    let store = format!("{TEX2}\nmov.u64 %w, {}; st.global.b32 [%w], %i;", image.address);
-    let fault = launch(&memory, handle, &store, 1, &[at(0.5, 0.5, 0.0)]).expect_err("it is written");
+    let store = format!("mov.u64 %w, {}; st.global.b32 [%w], %c0;", image.address);
+    let after = launch(&memory, handle, &format!("{TEX2}\n{store}"), 1, &[at(0.5, 0.5, 0.0)]);
+    assert_eq!(after.expect("it is read first")[0][0], 1f32.to_bits());
+    let before = launch(&memory, handle, &format!("{store}\n{TEX2}"), 1, &[at(0.5, 0.5, 0.0)]);
+    let fault = before.expect_err("it is written first");
     assert_eq!(fault.class, Class::ReadOnlyWritten);
-    assert_eq!(fault.what, "data of a texture is written during the same launch");
+    let what = format!("a texture reads 0x{:x}, which was written before in the same launch", image.address);
+    assert_eq!((fault.what.as_str(), fault.other.as_ref().map(|o| o.did)), (what.as_str(), Some("wrote")));
+    let racing = format!("setp.eq.u32 %p, %i, 32; @%p bra W; {TEX2} ret; W: {store} mov.b32 %d0, 0;");
+    let fault =
+        launch(&memory, handle, &racing, 1, &[at(0.5, 0.5, 0.0); 64]).expect_err("another warp writes it");
+    assert_eq!(fault.class, Class::GlobalRace);
 }
 
 #[test]

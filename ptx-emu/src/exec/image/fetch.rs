@@ -1,6 +1,7 @@
 //! `tex` and `tld4`: texels for a warp.
 //!
-//! What a texture reads must not be written in the same launch, as of loads with `.nc`. Texels of weight 0 are not read.
+//! A texture does not read what the same launch has written before, not even the thread itself: its caches are not told of
+//! it (CUDA C++ Programming Guide, "Read/Write Coherency"). Texels of weight 0 are not read.
 //! A channel that the texture does not have leaves its register without a value.
 
 use super::super::block::{Checked, Worker};
@@ -9,6 +10,8 @@ use super::super::warp::Warp;
 use super::footprint::{Coordinate, Direction, Pair, Texel, face, weighted};
 use super::texel::{channels, mean};
 use crate::accesses::MemoryOperation;
+use crate::allocation::Allocation;
+use crate::fault::OtherPlace;
 use crate::image::{AddressMode, Coordinates, Filter, Image, Sampler, Shape};
 use crate::image_code::{CoordinateType, Fetch, Geometry};
 use crate::{Class, Fault};
@@ -125,6 +128,23 @@ impl Worker<'_, '_> {
         fault
     }
 
+    /// An instruction of a traced launch that has written some channel of a texel.
+    fn writer_of(&self, a: &Allocation, offset: u64, image: &Image) -> Option<u32> {
+        let (recorder, format) = (self.recorder.as_ref()?, image.format);
+        let mut channels = (0..format.bytes()).step_by(format.channel.bytes() as usize);
+        channels.find_map(|at| recorder.instruction_that(a.base, offset + u64::from(at), true))
+    }
+
+    #[cold]
+    fn written_before(&self, w: &Warp, lane: usize, address: u64, pc: u32) -> Box<Fault> {
+        let what = format!("a texture reads 0x{address:x}, which was written before in the same launch");
+        let mut fault = self.fault(w, 1 << lane, Class::ReadOnlyWritten, what);
+        fault.instead = "read it through its address or a surface, or in another launch";
+        fault.other = Some(OtherPlace { place: self.place(pc), did: "wrote", who: "a thread".into() });
+        self.locate(&mut fault, address);
+        fault
+    }
+
     /// The four values of a lane.
     fn sample(
         &mut self,
@@ -194,7 +214,10 @@ impl Worker<'_, '_> {
         let address = image.place(u64::from(x) * u64::from(size), [y, z]);
         let a = self.lane_allocation(w, lane, address, size)?;
         self.check_lane(w, lane, a, address, size)?;
-        self.record_range(w, lane, MemoryOperation::ReadOnly, address, size)?;
+        self.record_range(w, lane, MemoryOperation::Read, address, size)?;
+        if let Some(pc) = self.writer_of(a, address - a.base, image) {
+            return Err(self.written_before(w, lane, address, pc));
+        }
         let mut bytes = [0; 16];
         let bytes = &mut bytes[..size as usize];
         a.read(address - a.base, bytes);
