@@ -18,7 +18,7 @@ pub(crate) struct AdapterArgs {
 }
 
 impl AdapterArgs {
-    /// Opens the model, with the adapter if there is one; warns if that was trained on other weights.
+    /// Opens the model, with the adapter if there is one, and [warns](warn) of that.
     pub(crate) fn open(&self, model: &Path) -> Result<Model, Failure> {
         let model = Model::open(model)?;
         let Some(folder) = &self.adapter else { return Ok(model) };
@@ -33,15 +33,15 @@ impl AdapterArgs {
     }
 }
 
-/// Warns if a model's adapter was trained on other weights.
+/// Warns if a model's adapter was trained on other weights, or lacks some that its settings name.
 pub(crate) fn warn(model: &Model) {
-    if let Some(warning) = warning(&model.outline) {
+    for warning in formats_differ(&model.outline).into_iter().chain(missing(&model.outline)) {
         say(format!("warning: {warning}"));
     }
 }
 
 /// An adapter that was trained on other number formats may have learned to make up for their rounding.
-fn warning(outline: &Outline) -> Option<String> {
+fn formats_differ(outline: &Outline) -> Option<String> {
     let trained_on = outline.adapter.as_ref()?.trained_on.as_ref()?;
     let here = layer_formats(outline);
     (*trained_on != here).then(|| {
@@ -49,6 +49,22 @@ fn warning(outline: &Outline) -> Option<String> {
         format!(
             "the adapter was trained on projections in {there}; this model has {here}. What it learned of the rounding \
              does not fit"
+        )
+    })
+}
+
+/// Projections named in a message, at most.
+const NAMED: usize = 3;
+
+/// An adapter that has no matrices for some projections may have been cut short.
+fn missing(outline: &Outline) -> Option<String> {
+    let missing = &outline.adapter.as_ref()?.missing;
+    let (first, more) = missing.split_at(missing.len().min(NAMED));
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    (!first.is_empty()).then(|| {
+        format!(
+            "the adapter has no matrices for {}{more}, which its settings name; they add nothing, as in PEFT",
+            first.join(", ")
         )
     })
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use warpwright_engine::chat::{self, CallStream, ChatTemplate, Conversation, Date, Then, Tools, Value};
-use warpwright_engine::{Model, Tokenizer};
+use warpwright_engine::{Model, Tokenizer, unique_keys};
 
 use crate::failure::Failure;
 use crate::limited;
@@ -42,6 +42,10 @@ fn variables(text: &str) -> Result<Variables, String> {
     let wrong =
         |error: serde_json::Error| format!("no JSON object, such as {{\"enable_thinking\": false}}: {error}");
     let names: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text).map_err(wrong)?;
+    unique_keys(text.as_bytes()).map_err(|problem| format!("it {problem}"))?;
+    if names.contains_key("messages") {
+        return Err("messages are the conversation; say it with --prompt or --system".to_owned());
+    }
     // Templates see the keys of an object in the order of the text.
     let ordered: Value = serde_json::from_str(text).map_err(wrong)?;
     Ok(Variables(

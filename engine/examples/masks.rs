@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// One grammar of each kind, and a text that is within it.
-fn grammars() -> [(&'static str, GrammarText, &'static str); 3] {
+pub(crate) fn grammars() -> [(&'static str, GrammarText, &'static str); 3] {
     let schema = r##"{"type": "object", "properties": {
         "name": {"type": "string", "maxLength": 80}, "version": {"type": "string", "pattern": "^[0-9]+\\.[0-9]+\\.[0-9]+$"},
         "published": {"type": "string", "format": "date-time"}, "downloads": {"type": "integer", "minimum": 0},
@@ -76,21 +76,34 @@ fn grammars() -> [(&'static str, GrammarText, &'static str); 3] {
 }
 
 /// Along a text: after what is forced, the first token of the rest as the tokenizer divides it.
-fn follow(grammar: &Grammar, tokenizer: &Tokenizer, text: &str) -> Result<Matcher, Error> {
-    let (mut matcher, mut rest) = (grammar.matcher(), text);
+pub(crate) fn follow(grammar: &Grammar, tokenizer: &Tokenizer, text: &str) -> Result<Matcher, Error> {
+    let (mut matcher, mut rest) = (grammar.matcher(), text.as_bytes());
     loop {
         for token in matcher.forced(LONGEST)? {
-            rest = rest.get(tokenizer.piece(token).len()..).expect("the text is within the grammar");
+            rest = rest.strip_prefix(tokenizer.piece(token)).expect("the text is within the grammar");
         }
         if rest.is_empty() {
             assert!(matcher.is_complete(), "the text is not whole");
             return Ok(matcher);
         }
-        matcher.allowed()?;
-        let token = tokenizer.encode_rest(rest)?[0];
-        rest = rest.get(tokenizer.piece(token).len()..).expect("no character is divided");
+        let mask = matcher.allowed()?;
+        let token = match std::str::from_utf8(rest) {
+            Ok(text) => tokenizer.encode_rest(text)?[0],
+            // Tokens may divide a character, and the tokenizer has none for its second half.
+            Err(_) => longest(tokenizer, mask, rest).expect("the vocabulary has a token for each byte"),
+        };
+        rest = rest.strip_prefix(tokenizer.piece(token)).expect("tokens are the text that they are of");
         matcher.take_chosen(token)?;
     }
+}
+
+/// The longest token of a mask that these bytes begin with.
+fn longest(tokenizer: &Tokenizer, mask: &[u32], bytes: &[u8]) -> Option<u32> {
+    let tokens = tokens_of(mask).into_iter().filter(|token| {
+        let piece = tokenizer.piece(*token);
+        !piece.is_empty() && bytes.starts_with(piece)
+    });
+    tokens.max_by_key(|token| tokenizer.piece(*token).len())
 }
 
 /// Along tokens that are drawn with equal chances.

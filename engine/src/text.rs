@@ -182,13 +182,14 @@ mod tests {
     use tokenizers::models::bpe::BPE;
 
     use super::*;
+    use crate::model::cuts::Library;
     use crate::model::vocabulary::{Encoder, SpacePrefix, Vocabulary};
 
     /// A tokenizer whose tokens are these bytes.
     fn tokenizer(pieces: &[&[u8]]) -> Tokenizer {
         let pieces = pieces.iter().map(|piece| piece.to_vec()).collect();
         Tokenizer::new(Vocabulary {
-            encoder: Encoder::Library(Box::new(tokenizers::Tokenizer::new(BPE::default())), None),
+            encoder: Encoder::Library(Box::new(Library::new(BPE::default().into())), None),
             pieces,
             control: HashMap::new(),
             space_prefix: SpacePrefix::None,

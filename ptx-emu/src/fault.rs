@@ -38,6 +38,8 @@ pub enum Class {
     /// that a loop of compare-and-swap begins with; a counter that the block resets whose atomic was the last. A note,
     /// unless a launch is [strict](crate::Watch::strict).
     ToleratedRace,
+    /// A volatile load of what another lane of the warp stored by a volatile store, which nothing orders before it.
+    WarpSynchronous,
     /// Data loaded with `.nc` was written during the same launch, or before a texture read it; found in traced launches.
     ReadOnlyWritten,
     /// An mbarrier used against its rules: before it is initialised, with more arrivals than its count, with a

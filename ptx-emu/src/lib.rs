@@ -192,8 +192,9 @@
 //!
 //! - Plain stores are visible at once and in order: a missing fence, or one whose scope is too small, shows as a race
 //!   between warps (shared memory) or between blocks (when traced). Strong stores to global memory may be late for other
-//!   blocks when traced; within a block, and to shared memory, they are visible at once, so that lanes that exchange
-//!   values by `volatile` accesses without `bar.warp.sync` are not found.
+//!   blocks when traced; within a block, and to shared memory, they are visible at once. Lanes of a warp that exchange
+//!   values by `volatile` accesses without `bar.warp.sync` are [found](Class::WarpSynchronous), unless the load polls (a
+//!   loop that stores nothing) or all lanes load one place.
 //! - Loads are never early: a strong load behind a flag that was read without an acquire is not found.
 //! - A fence or release counts for the whole warp of the lane that executes it. Where lanes fence individually, a race
 //!   may be missed.

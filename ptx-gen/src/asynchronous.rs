@@ -62,7 +62,15 @@ impl<'k> Mbarrier<'k> {
         self.0.k.repeat(|| self.0.k.emit(&isa::MBAR_TRY, Kind::U32, [self.0.addr(), parity]), || {})
     }
 
-    /// The same by asking again and again, for devices older than sm_90.
+    /// The same; sees, too, what threads of other blocks of the cluster wrote before they
+    /// [published](Mbarrier::publish_to_block) it.
+    #[track_caller]
+    pub fn wait_for_cluster(self, parity: impl Src<'k, u32>) {
+        let parity = parity.operand();
+        self.0.k.repeat(|| self.0.k.emit(&isa::MBAR_TRY_CLUSTER, Kind::U32, [self.0.addr(), parity]), || {})
+    }
+
+    /// [`wait`](Mbarrier::wait) by asking again and again, for devices older than sm_90.
     #[track_caller]
     pub fn wait_polling(self, parity: impl Src<'k, u32>) {
         let parity = parity.operand();

@@ -140,4 +140,12 @@ impl<'k> Mbarrier<'k> {
         let there = self.ptr().in_block(rank);
         there.k.inst(&isa::MBAR_ARRIVE_PEER, Kind::U32, None, [], [there.addr()])
     }
+
+    /// The same; publishes to that block what this thread wrote there, for who
+    /// [waits for the cluster](Mbarrier::wait_for_cluster). sm_90.
+    #[track_caller]
+    pub fn publish_to_block(self, rank: impl Src<'k, u32>) {
+        let there = self.ptr().in_block(rank);
+        there.k.inst(&isa::MBAR_PUBLISH_PEER, Kind::U32, None, [], [there.addr()])
+    }
 }

@@ -410,6 +410,12 @@ impl<'k> Builder<'k> {
         self.inst(&isa::FENCE_ASYNC, Kind::U32, None, [], [])
     }
 
+    /// The same of accesses to shared memory of all blocks of the cluster.
+    #[track_caller]
+    pub fn fence_async_in_cluster(self) {
+        self.inst(&isa::FENCE_CLUSTER, Kind::U32, None, [], [])
+    }
+
     /// Makes the copies out of shared memory that this thread asked for since the last group a group. sm_90.
     #[track_caller]
     pub fn commit_stores(self) {

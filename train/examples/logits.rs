@@ -13,7 +13,7 @@ use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{Base, BaseFormat};
 use warpwright_train::peft::{self, Shapes};
 use warpwright_train::reference::{Adapters, MicroBatch};
-use warpwright_train::step::{Launch, Precision, Recomputation, Settings, Tiles, Trainer};
+use warpwright_train::step::{Launch, Precision, Recomputation, Settings, Tiles, Trainer, Unpacking};
 use warpwright_train::{Lora, Projection, Training};
 
 type Failure = Box<dyn std::error::Error>;
@@ -89,6 +89,7 @@ fn logits(options: &Options, context: &Context, base: &Base) -> Result<Vec<f32>,
         launch: Launch::Eager,
         precision: Precision::F32,
         tiles: Tiles::Fitting,
+        unpacking: Unpacking::Apart,
         lora: lora.clone(),
     };
     let mut trainer = Trainer::new(context, settings, &base.weights, &adapters)?;

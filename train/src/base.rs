@@ -6,6 +6,7 @@ use std::f64::consts::TAU;
 use std::path::Path;
 
 use warpwright_engine::adapter::Formats;
+pub use warpwright_engine::model::Absmax;
 use warpwright_engine::model::{Block, Weight};
 use warpwright_engine::{Model, Outline};
 use warpwright_kernels::train::nested;
@@ -27,22 +28,12 @@ pub enum BaseFormat {
     Keep,
 }
 
-/// What a block's `absmax` is where weights are quantized to NF4. A file that is in NF4 has its own.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Absmax {
-    /// `f32`
-    #[default]
-    F32,
-    /// 8 bits, with a scale for 256 of them: double quantization.
-    Nested,
-}
-
 /// How projections are quantized.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Quantization {
     /// Which of them.
     pub format: BaseFormat,
-    /// How the `absmax` of those is kept.
+    /// How the `absmax` of those is kept; a file that is in NF4 has its own.
     pub absmax: Absmax,
 }
 
@@ -196,7 +187,7 @@ impl Quantization {
         for weight in blocks.iter().flat_map(Block::projections) {
             let name = match (self.format.is_nf4(weight), self.absmax) {
                 // Kept too: what is unpacked has the values of the codes.
-                _ if weight.nf4 => "NF4",
+                _ if weight.nf4.is_some() => "NF4",
                 (true, Absmax::Nested) => "nested NF4",
                 (true, Absmax::F32) => "NF4",
                 (false, _) => weight.format.name(),
@@ -210,8 +201,7 @@ impl Quantization {
 impl Quantization {
     /// What the `absmax` of a weight in NF4 is on the device.
     fn absmax_of(self, weight: &Weight) -> Option<Absmax> {
-        let own = weight.nf4.then_some(if weight.nested { Absmax::Nested } else { Absmax::F32 });
-        self.format.is_nf4(weight).then(|| own.unwrap_or(self.absmax))
+        self.format.is_nf4(weight).then(|| weight.nf4.unwrap_or(self.absmax))
     }
 }
 

@@ -8,7 +8,7 @@ use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{self, Absmax, Base, BaseFormat, Quantization};
 use warpwright_train::reference::Adapters;
-use warpwright_train::step::{Launch, Needs, Precision, Recomputation, Settings, Tiles, Trainer};
+use warpwright_train::step::{Launch, Needs, Precision, Recomputation, Settings, Tiles, Trainer, Unpacking};
 use warpwright_train::{Lora, Projection, Training};
 
 /// What is counted before anything is allocated is what is allocated, but for small buffers and the ends of pages.
@@ -39,6 +39,7 @@ fn what_is_counted_is_what_is_taken() {
             launch: Launch::Eager,
             precision,
             tiles: Tiles::Fitting,
+            unpacking: Unpacking::Apart,
         };
         let adapters = Adapters::random(&settings.config, &settings.lora, 0);
         let needs = Needs::of(&settings, false, base::bytes(&model.outline, how, precision)).unwrap();

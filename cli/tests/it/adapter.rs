@@ -54,10 +54,28 @@ fn a_trained_adapter_changes_what_a_model_says() {
     assert_eq!(end.code, Some(0), "{end:?}");
     let warning = "warning: the adapter was trained on projections in 56 x NF4; this model has ";
     assert!(end.err.contains(warning), "{}", end.err);
+    assert!(!end.err.contains("has no matrices"), "{}", end.err);
     let line = "adapter of rank 4, alpha 32, ";
     assert!(end.err.contains(line) && end.err.contains("prompts go in up to eight tokens"), "{}", end.err);
+    names_what_is_missing(folder, &adapter);
     measures_with_and_without(folder, &adapter);
     refuses_what_does_not_fit(folder, &adapter);
+}
+
+/// As if all projections had been trained, and some matrices lost.
+fn names_what_is_missing(folder: &Path, adapter: &str) {
+    let config = Path::new(adapter).join("adapter_config.json");
+    let text = fs::read_to_string(&config).expect("the settings of the adapter");
+    let mut settings: Value = serde_json::from_str(&text).expect("JSON");
+    settings["target_modules"] = json!("all-linear");
+    fs::write(&config, settings.to_string()).expect("a file for a test");
+    let (end, _) = logits(folder, &["--adapter", adapter]);
+    fs::write(&config, text).expect("a file for a test");
+    let warning = "warning: the adapter has no matrices for model.layers.0.self_attn.k_proj, \
+                   model.layers.0.self_attn.o_proj, model.layers.0.mlp.gate_proj and 37 more, which its settings name; \
+                   they add nothing, as in PEFT\n";
+    assert_eq!(end.code, Some(0), "{end:?}");
+    assert!(end.err.contains(warning), "{}", end.err);
 }
 
 /// Rows without the adapter and with it, whose tokens differ.

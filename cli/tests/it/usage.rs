@@ -36,6 +36,15 @@ fn wrong_arguments_are_named() {
         (&["sing"], "error: unrecognized subcommand 'sing'"),
         (&["run"], "error: the following required arguments were not provided:"),
         (
+            &["run", MODEL, "--chat", "-p", "x", "--chat-template-kwargs", r#"{"messages": []}"#],
+            "error: invalid value '{\"messages\": []}' for '--chat-template-kwargs <JSON>': messages are the conversation; \
+             say it with --prompt or --system",
+        ),
+        (
+            &["run", MODEL, "--chat", "-p", "x", "--chat-template-kwargs", r#"{"a": 1, "a": 2}"#],
+            "error: invalid value '{\"a\": 1, \"a\": 2}' for '--chat-template-kwargs <JSON>': it ",
+        ),
+        (
             &["run", MODEL, "--prompt", "x", "--prompt-ids", "1"],
             "error: the argument '--prompt <TEXT>' cannot be used with",
         ),

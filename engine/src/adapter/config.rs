@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use warpwright_kernels::pipeline::lora::MAX_RANK;
 
 use crate::adapter::fault::Fault;
+use crate::adapter::missing::Named;
 use crate::adapter::names::PROJECTIONS;
 use crate::adapter::patterns::{Patterns, names};
 
@@ -21,10 +22,11 @@ pub(crate) struct LoraConfig {
     /// The modules, by their names or the ends of them; `None` if a regular expression or a word stands for them.
     pub(crate) targets: Option<Vec<String>>,
     pub(crate) base: Option<String>,
+    pub(crate) named: Named,
 }
 
-/// Keys that change nothing for a decoder: which modules have an adapter is also told by the tensors, and the rest is
-/// about training or about libraries.
+/// Keys that change nothing for a decoder: which modules have an adapter is also told by the tensors, those that
+/// [lack](crate::adapter::missing) some are named, and the rest is about training or about libraries.
 const HARMLESS: &[&str] = &[
     "auto_mapping",
     "corda_config",
@@ -67,6 +69,7 @@ impl LoraConfig {
         let value: Value = serde_json::from_slice(text).map_err(|error| Fault::Json(error.to_string()))?;
         let Value::Object(keys) = value else { return Err(Fault::NoObject) };
         keys.iter().try_for_each(|(key, value)| check(key, value))?;
+        let targets = targets(keys.get("target_modules").unwrap_or(&Value::Null))?;
         let pattern = |key| Patterns::read(key, keys.get(key).unwrap_or(&Value::Null));
         Ok(LoraConfig {
             rank: rank("r", required(&keys, "r")?)?,
@@ -74,7 +77,8 @@ impl LoraConfig {
             rslora: keys.get("use_rslora") == Some(&Value::Bool(true)),
             ranks: pattern("rank_pattern")?,
             alphas: pattern("alpha_pattern")?,
-            targets: targets(keys.get("target_modules").unwrap_or(&Value::Null))?,
+            named: Named::read(&keys, targets.as_deref()),
+            targets,
             base: text_of("base_model_name_or_path", &keys)?,
         })
     }

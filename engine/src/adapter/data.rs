@@ -23,6 +23,8 @@ pub struct Adapter {
     pub alpha: f64,
     /// Whether the scale is `alpha / sqrt(rank)`, not `alpha / rank` (rank-stabilized LoRA).
     pub rslora: bool,
+    /// Projections that the configuration names and the folder has no matrices for: they are taken for 0, as PEFT does.
+    pub missing: Vec<String>,
     /// For each layer, the factors of the projections in the order of
     /// [`PROJECTIONS`](crate::adapter::names::PROJECTIONS).
     pub(crate) layers: Vec<[Option<Factors>; 7]>,

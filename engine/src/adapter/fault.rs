@@ -38,6 +38,11 @@ pub enum Fault {
     Untargeted { name: String },
     #[error("it has no tensor of {target:?}, which \"target_modules\" of {CONFIG} names")]
     NoTensors { target: String },
+    #[error(
+        "\"init_lora_weights\" is off, so PEFT would draw the matrices of {module} at random: the settings name it, and \
+         the folder has none. Name the layers that it has in \"layers_to_transform\""
+    )]
+    Random { module: String },
     #[error("it is no safetensors file: {0}")]
     Safetensors(String),
     #[error("it has no tensors")]

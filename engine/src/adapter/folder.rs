@@ -61,10 +61,14 @@ fn open(folder: &Path, outline: &Outline) -> Result<Adapter, Error> {
     })?;
     let layers = tensors::read(&bytes, &config, &sizes(outline));
     let layers = layers.map_err(|f| fault(&folder.join(TENSORS), f))?;
+    let missing = config.named.missing(0..layers.len(), |layer, p| layers[layer][p].is_some());
+    if let Some(module) = missing.first().filter(|_| config.named.random) {
+        return Err(fault(&path, Fault::Random { module: module.clone() }));
+    }
     let trained_on = file(folder, NOTES)?.map(|text| formats(&text)).transpose();
     let trained_on = trained_on.map_err(|f| fault(&folder.join(NOTES), f))?;
     let LoraConfig { base, alpha, rslora, .. } = config;
-    Ok(Adapter { path: folder.to_owned(), base, trained_on, alpha, rslora, layers })
+    Ok(Adapter { path: folder.to_owned(), base, trained_on, alpha, rslora, missing, layers })
 }
 
 /// The bytes of a file, if it is there.

@@ -10,6 +10,7 @@ pub(crate) mod config;
 pub(crate) mod data;
 pub(crate) mod fault;
 pub(crate) mod folder;
+pub(crate) mod missing;
 pub mod names;
 pub(crate) mod patterns;
 pub(crate) mod tensors;

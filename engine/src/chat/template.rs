@@ -169,7 +169,8 @@ impl ChatTemplate {
         };
         let special =
             self.special.iter().map(|(name, text)| ((*name).to_owned(), Value::from(text.as_str())));
-        let more = Value::from_pairs(more.iter().cloned().chain(special));
+        // The last of a name counts, as in transformers.
+        let more = Value::from_pairs(special.chain(more.iter().cloned()));
         let environment = Arc::clone(&self.environment);
         let render = move || {
             let template = environment.get_template(NAME);

@@ -53,7 +53,7 @@ enum Bad {
 impl<'a> Sum<'a> {
     /// The sum, if the weight's format holds it.
     pub(crate) fn new(weight: &'a Weight, factors: &'a Factors) -> Result<Sum<'a>, Fault> {
-        if weight.nf4 {
+        if weight.nf4.is_some() {
             return Err(Fault::Nf4 { tensor: weight.name.clone() });
         }
         match Wide::of(weight.format) {

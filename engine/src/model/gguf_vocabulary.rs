@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
+use tokenizers::AddedToken;
 use tokenizers::models::bpe::{BPE, Vocab};
-use tokenizers::normalizers::replace::{Replace, ReplacePattern};
 use tokenizers::normalizers::unicode::NFC;
-use tokenizers::pre_tokenizers::sequence::Sequence;
-use tokenizers::{AddedToken, NormalizerWrapper};
 
 use crate::model::byte_level;
+use crate::model::cuts::{Change, Changes, Library};
+use crate::model::expression::Expression;
 use crate::model::gguf::Directory;
 use crate::model::known;
 use crate::model::pre_tokenizer::{PreTokenizer, Spelling};
@@ -109,15 +109,15 @@ fn encoder(
     types: &[i64],
     tables: &Tables<'_>,
     ids: &HashMap<&str, u32>,
-) -> Result<tokenizers::Tokenizer, Fault> {
+) -> Result<Library, Fault> {
     let lines = tables.merges()?;
     let merges = byte_level::merges(lines.iter().map(|line| line.split_once(' ').ok_or(*line)), ids)?;
     let library = |e: tokenizers::Error| Fault::Library(e.to_string());
     let vocab: Vocab = ids.iter().map(|(text, id)| ((*text).to_owned(), *id)).collect();
     let bpe = BPE::builder().vocab_and_merges(vocab, merges).ignore_merges(pre.ignore_merges);
     let bpe = bpe.byte_fallback(pre.spelling == Spelling::Spaces);
-    let mut encoder = tokenizers::Tokenizer::new(bpe.build().map_err(library)?);
-    encoder.with_pre_tokenizer(Some(Sequence::new(pre.steps().map_err(library)?)));
+    let mut encoder = Library::new(bpe.build().map_err(library)?.into());
+    encoder.with_pre_tokenizer(Some(pre.cuts().map_err(library)?));
     if let Some(normalizer) = normalizer(pre).map_err(library)? {
         encoder.with_normalizer(Some(normalizer)).map_err(library)?;
     }
@@ -128,9 +128,10 @@ fn encoder(
     Ok(encoder)
 }
 
-fn normalizer(pre: &PreTokenizer) -> Result<Option<NormalizerWrapper>, tokenizers::Error> {
-    Ok(match pre.spelling {
-        Spelling::Spaces => Some(Replace::new(ReplacePattern::String(" ".into()), SPACE)?.into()),
-        Spelling::Bytes => pre.nfc.then(|| NFC.into()),
-    })
+fn normalizer(pre: &PreTokenizer) -> tokenizers::Result<Option<Changes>> {
+    let change = match pre.spelling {
+        Spelling::Spaces => Some(Change::Replace(Expression::literal(" ")?, SPACE.to_string())),
+        Spelling::Bytes => pre.nfc.then(|| Change::Library(NFC.into())),
+    };
+    Ok(change.map(|change| Changes(vec![change])))
 }

@@ -4,6 +4,8 @@ pub(crate) mod architecture;
 pub(crate) mod byte_level;
 pub mod config;
 pub(crate) mod config_keys;
+pub(crate) mod cuts;
+pub(crate) mod expression;
 pub(crate) mod fault;
 pub(crate) mod file;
 pub mod folder;
@@ -31,5 +33,5 @@ pub(crate) mod vocabulary_fault;
 pub(crate) mod vocabulary_tables;
 
 pub use open::{Files, Model};
-pub use outline::{Outline, Weight, Weights};
+pub use outline::{Absmax, Outline, Weight, Weights};
 pub use roles::Block;

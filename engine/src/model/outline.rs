@@ -44,10 +44,18 @@ pub struct Weight {
     pub range: Range<usize>,
     /// The lengths of the tensor that it is rows of, if other weights are rows of it too.
     pub fused: Option<Vec<u64>>,
-    /// Whether the files have it in NF4; it is read unpacked, in its format.
-    pub nf4: bool,
-    /// Whether they have its `absmax` in 8 bits, with the map of bitsandbytes.
-    pub nested: bool,
+    /// If the files have it in NF4, how they have its `absmax`; it is read unpacked, in its format.
+    pub nf4: Option<Absmax>,
+}
+
+/// How the `absmax` of a weight in NF4 is kept: the largest magnitude of each 64 numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Absmax {
+    /// `f32`
+    #[default]
+    F32,
+    /// In 8 bits, with the map of bitsandbytes and a scale for 256 of them: double quantization.
+    Nested,
 }
 
 impl Weight {
@@ -235,15 +243,7 @@ fn find(gguf: &Gguf, name: &str, expected: Vec<u64>, formats: &[Format]) -> Resu
         let supported = formats.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ");
         return Err(Problem::Format { name, found: tensor.kind.name, supported });
     };
-    Ok(Weight {
-        name,
-        dims: expected,
-        format,
-        range: tensor.range.clone(),
-        fused: None,
-        nf4: false,
-        nested: false,
-    })
+    Ok(Weight { name, dims: expected, format, range: tensor.range.clone(), fused: None, nf4: None })
 }
 
 /// Writers differ in whether a shape ends in ones.

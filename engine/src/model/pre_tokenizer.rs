@@ -5,11 +5,7 @@
 //! Of the names there, those of models that write no text are missing: `jina-v1-en`, `jina-v2-code`, `roberta-bpe`,
 //! which put a separator behind a text, and `whitespace`.
 
-use tokenizers::PreTokenizerWrapper;
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::tokenizer::SplitDelimiterBehavior;
-
+use crate::model::cuts::{Cut, Cuts, GPT_2};
 use crate::model::vocabulary_fault::Fault;
 
 /// How a text is cut, by the names of the cut.
@@ -46,16 +42,13 @@ impl PreTokenizer {
     }
 
     /// One cut after the other, and the spelling of bytes.
-    pub(crate) fn steps(&self) -> Result<Vec<PreTokenizerWrapper>, tokenizers::Error> {
-        let cut = |pattern: &&str| -> Result<PreTokenizerWrapper, tokenizers::Error> {
-            let pattern = SplitPattern::Regex((*pattern).to_owned());
-            Ok(Split::new(pattern, SplitDelimiterBehavior::Isolated, false)?.into())
-        };
+    pub(crate) fn cuts(&self) -> tokenizers::Result<Cuts> {
         let spell = match self.spelling {
-            Spelling::Bytes => Some(Ok(ByteLevel::new(false, true, false).into())),
+            Spelling::Bytes => Some(Ok(Cut::bytes())),
             Spelling::Spaces => None,
         };
-        self.patterns.iter().map(cut).chain(spell).collect()
+        let cuts = self.patterns.iter().map(|pattern| Cut::isolated(pattern)).chain(spell);
+        Ok(Cuts(cuts.collect::<tokenizers::Result<_>>()?))
     }
 }
 
@@ -87,9 +80,6 @@ impl PreTokenizer {
         PreTokenizer { spelling: Spelling::Spaces, ..self }
     }
 }
-
-/// The pattern of GPT-2's `encoder.py`.
-const GPT_2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
 /// That of `cl100k_base`, with up to three digits.
 const LLAMA_3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -243,19 +233,18 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
 mod tests {
     use std::collections::HashSet;
 
-    use tokenizers::pre_tokenizers::sequence::Sequence;
     use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer as _};
 
     use super::*;
 
     /// What a text is cut into.
     fn cuts(pre: &PreTokenizer, text: &str) -> Vec<String> {
-        let mut steps = pre.steps().unwrap();
+        let mut steps = pre.cuts().unwrap();
         if pre.spelling == Spelling::Bytes {
-            steps.pop();
+            steps.0.pop();
         }
         let mut string = PreTokenizedString::from(text);
-        Sequence::new(steps).pre_tokenize(&mut string).unwrap();
+        steps.pre_tokenize(&mut string).unwrap();
         let splits = string.get_splits(OffsetReferential::Original, OffsetType::Byte);
         splits.into_iter().map(|(piece, _, _)| piece.to_owned()).collect()
     }

@@ -198,7 +198,7 @@ fn weight(name: &str, dims: Vec<u64>, format: Format) -> Result<Weight, Problem>
         return Err(Problem::RowLength { name, len, format: format.name(), block });
     }
     let bytes = dims.iter().product::<u64>() / block * u64::from(format.block_bytes());
-    Ok(Weight { name, dims, format, range: 0..bytes as usize, fused: None, nf4: false, nested: false })
+    Ok(Weight { name, dims, format, range: 0..bytes as usize, fused: None, nf4: None })
 }
 
 #[cfg(test)]

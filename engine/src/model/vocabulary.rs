@@ -1,12 +1,15 @@
 //! A vocabulary that has been read, whichever file it is from: what makes tokens of a text, and the bytes of each token.
 
 use std::collections::{HashMap, HashSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::fmt::Display;
+use std::panic::AssertUnwindSafe;
 
+use llguidance::panic_utils;
 use tokenizers::ModelWrapper;
 use tokenizers::models::unigram::Unigram;
 
 use crate::Error;
+use crate::model::cuts::Library;
 use crate::model::sentencepiece::encode::{Names, Place, Text};
 use crate::model::sentencepiece::model::SentencePiece;
 use crate::model::token_type::{CONTROL, UNKNOWN};
@@ -50,7 +53,7 @@ impl SpacePrefix {
 #[derive(Debug)]
 pub(crate) enum Encoder {
     /// The library `tokenizers`, without a post-processor, and the unknown token of a unigram model.
-    Library(Box<tokenizers::Tokenizer>, Option<usize>),
+    Library(Box<Library>, Option<usize>),
     /// SentencePiece's scores.
     SentencePiece(Box<SentencePiece>, Names),
 }
@@ -98,10 +101,20 @@ impl Encoder {
 }
 
 /// What the library makes of a text; it panics on some settings that it reads.
+///
+/// What it would print then is left out: `panic_utils` puts one hook in front of the one that there is, once for the
+/// process, which keeps quiet in threads that are within its `catch_unwind` and no others.
 fn guarded<T>(encode: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Error> {
-    let done = catch_unwind(AssertUnwindSafe(encode));
-    let encoded = done.map_err(|_| Error::Encode("the tokenizer library panicked".to_owned()))?;
-    encoded.map_err(|error| Error::Encode(error.to_string()))
+    let encoded = panic_utils::catch_unwind(AssertUnwindSafe(|| Ok(encode())));
+    encoded.map_err(panicked)?.map_err(|error| Error::Encode(error.to_string()))
+}
+
+/// The first line of what is known of a panic; behind it is where it was within the library.
+fn panicked(error: impl Display) -> Error {
+    let said = error.to_string();
+    let first = said.lines().next().unwrap_or_default();
+    let reason = first.strip_prefix("panic: ").unwrap_or(first);
+    Error::Encode(format!("the tokenizer library panicked: {reason}"))
 }
 
 /// A unigram model that makes no control tokens of what a text spells like them: merges never do, but here they are
@@ -126,4 +139,39 @@ fn without_control(
 pub(crate) fn control<'a>(tokens: impl Iterator<Item = (&'a str, i64)>) -> HashMap<u32, Box<str>> {
     let control = (0..).zip(tokens).filter(|(_, (_, kind))| matches!(*kind, CONTROL | UNKNOWN));
     control.map(|(id, (text, _))| (id, text.into())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    const QUIET: &str = "model::vocabulary::tests::a_panic_within_the_library_is_an_error_and_prints_nothing";
+
+    /// In a process of its own, so that what it prints can be read; there, another thread prints its own panic.
+    #[test]
+    fn a_panic_within_the_library_is_an_error_and_prints_nothing() {
+        if std::env::var_os("WARPWRIGHT_PANICS").is_some() {
+            let error = guarded(|| -> tokenizers::Result<()> {
+                let other = std::thread::spawn(|| panic!("in another thread"));
+                assert!(other.join().is_err());
+                panic!("SETTING")
+            });
+            let message = "the prompt cannot be tokenized: the tokenizer library panicked: SETTING";
+            assert_eq!(error.unwrap_err().to_string(), message);
+            assert!(std::panic::catch_unwind(|| panic!("behind it")).is_err());
+            return;
+        }
+        let program = std::env::current_exe().unwrap();
+        let output = Command::new(program)
+            .args(["--exact", QUIET, "--nocapture"])
+            .env("WARPWRIGHT_PANICS", "1")
+            .output()
+            .unwrap();
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{printed}");
+        assert!(!printed.contains("SETTING"), "{printed}");
+        assert!(printed.contains("in another thread") && printed.contains("behind it"), "{printed}");
+    }
 }

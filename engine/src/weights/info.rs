@@ -74,10 +74,10 @@ fn role(name: &str) -> &str {
 /// The format that kernels read, and which it was unpacked from.
 fn format(tensor: &Weight) -> &'static str {
     match (tensor.nf4, tensor.format) {
-        (true, Format::F32) => "F32 of NF4",
-        (true, Format::F16) => "F16 of NF4",
-        (true, _) => "BF16 of NF4",
-        (false, format) => format.name(),
+        (Some(_), Format::F32) => "F32 of NF4",
+        (Some(_), Format::F16) => "F16 of NF4",
+        (Some(_), _) => "BF16 of NF4",
+        (None, format) => format.name(),
     }
 }
 
@@ -101,7 +101,7 @@ pub fn adapter_bytes(model: &Outline) -> u64 {
 pub fn layer_formats(model: &Outline) -> Formats {
     let mut formats = Formats::new();
     for matrix in matrices(model) {
-        let name = if matrix.nf4 { "NF4" } else { matrix.format.name() };
+        let name = if matrix.nf4.is_some() { "NF4" } else { matrix.format.name() };
         *formats.entry(name.to_owned()).or_default() += 1;
     }
     formats

@@ -260,4 +260,23 @@ fn tells_what_an_adapter_is() {
     assert_eq!(adapter.targets(), [("q_proj", 1), ("v_proj", 1), ("down_proj", 1)]);
     assert_eq!(adapter.numbers(), 3 * (256 + 256) + 16 * (256 + 128) + 8 * (512 + 256));
     assert_eq!(adapter.trained_on.as_ref().unwrap()["NF4"], 14);
+    let lacks = ["self_attn.q_proj", "self_attn.v_proj", "mlp.down_proj"];
+    assert_eq!(adapter.missing, lacks.map(|name| format!("model.layers.0.{name}")));
+}
+
+/// The settings name `k_proj` of all layers, or of one; the tensors are of layer 1.
+#[test]
+fn a_pair_that_is_missing_is_none_that_peft_draws_at_random() {
+    let folder = folder("missing");
+    let mut only = settings(&ONE);
+    only["init_lora_weights"] = json!(false);
+    write(&folder, &only, &good());
+    let said = "FOLDER/adapter_config.json: \"init_lora_weights\" is off, so PEFT would draw the matrices of \
+                model.layers.0.self_attn.k_proj at random: the settings name it, and the folder has none. Name the layers \
+                that it has in \"layers_to_transform\"";
+    assert_eq!(refusal(&folder), said);
+    only["layers_to_transform"] = json!([1]);
+    write(&folder, &only, &good());
+    let model = open("missing", "llama").with_adapter(&folder).unwrap();
+    assert_eq!(model.outline.adapter.as_ref().unwrap().missing, [""; 0]);
 }

@@ -31,6 +31,15 @@ fn more(case: &Value) -> Vec<(String, Value)> {
     ["date_string", "enable_thinking"].into_iter().filter_map(given).collect()
 }
 
+/// transformers: "kwargs overwrite special tokens if both are present".
+#[test]
+fn a_variable_takes_the_place_of_a_token_of_the_model() {
+    let more = vec![("bos_token".to_owned(), Value::from("<x>"))];
+    let conversation = Conversation { messages: messages("[]"), tools: None, more };
+    let rendered = template("{{ bos_token }}{{ eos_token }}").render(&conversation, Then::End).unwrap();
+    assert_eq!(rendered.text, "<x></s>");
+}
+
 #[test]
 fn renders_what_transformers_renders() {
     let path = folder().join("rendered.json");

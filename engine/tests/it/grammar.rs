@@ -401,3 +401,16 @@ fn a_decoder_that_was_not_made_for_grammars_says_so() {
     let error = matcher.take(wrong).unwrap_err().to_string();
     assert!(error.starts_with("the grammar cannot be followed after 0 tokens: "), "{error}");
 }
+
+/// Also where tokens divide its characters.
+#[test]
+fn the_example_comes_to_the_end_of_its_texts() {
+    let tokenizer = Arc::new(Tokenizer::open(&crate::asset()).unwrap());
+    let end: Vec<u32> = tokenizer.eos().into_iter().collect();
+    let compiler =
+        GrammarCompiler::of_vocabulary(Arc::clone(&tokenizer), tokenizer.size() as u32, &end).unwrap();
+    for (name, grammar, text) in crate::masks::grammars() {
+        let followed = crate::masks::follow(&compiler.compile(&grammar).unwrap(), &tokenizer, text);
+        assert!(followed.unwrap().costs().masks.len() > 20, "{name}");
+    }
+}

@@ -42,6 +42,10 @@ mod write;
 
 use std::path::{Path, PathBuf};
 
+#[expect(dead_code, reason = "the program prints, the test follows")]
+#[path = "../../examples/masks.rs"]
+mod masks;
+
 #[path = "../../../tests/support/hugging_face.rs"]
 mod hugging_face;
 

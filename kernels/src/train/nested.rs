@@ -74,8 +74,8 @@ pub fn dequantize(nested: &Nested) -> Vec<f32> {
 }
 
 args! {
-    /// Arguments of [`NestedDequantize`].
-    pub struct NestedDequantizeArgs {
+    /// A weight in NF4 whose `absmax` is nested, as kernels read it.
+    pub struct NestedArgs {
         /// `[n / 2]`: two codes a byte, from an address that is a multiple of 4.
         packed: In<u8>,
         /// `[ceil(n / 64)]`: codes of `absmax`
@@ -84,6 +84,14 @@ args! {
         scales: In<f32>,
         /// `[256]`: the values of codes
         map: In<f32>,
+    }
+}
+
+args! {
+    /// Arguments of [`NestedDequantize`].
+    pub struct NestedDequantizeArgs {
+        /// What is unpacked.
+        from: NestedArgs,
         /// `[n]`
         w: Out<f32>,
         /// Weights, a multiple of 8.
@@ -112,29 +120,29 @@ impl KernelDef for NestedDequantize {
 
     fn grid(&self, a: &NestedDequantizeArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("n", a.n, WORD)?;
-        check_lengths(self, a.n, [a.packed, a.codes, a.scales, a.map])?;
+        check_lengths(self, a.n, a.from)?;
         self.length("w", a.w, "n", &[a.n])?;
         Ok(Grid::line(a.n.div_ceil(WORD * self.threads)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: NestedDequantizeArgs<Dev<'k>>) {
-        nf4::unpack(k, self.threads, a.n, (a.packed, a.w), |block| {
-            let (value, scale) =
-                (a.map.at(a.codes.at(block).ld()).ld(), a.scales.at(block / BLOCK as u32).ld());
+        let NestedArgs { packed, codes, scales, map } = a.from;
+        nf4::unpack(k, self.threads, a.n, (packed, a.w), |block| {
+            let (value, scale) = (map.at(codes.at(block).ld()).ld(), scales.at(block / BLOCK as u32).ld());
             value * scale + a.offset
         });
     }
 
     fn reference(&self, a: NestedDequantizeArgs<Cpu<'_>>) {
-        a.w.copy_from_slice(&nf4::dequantize(a.packed, &unnested([a.scales, a.map], a.codes, a.offset)));
+        a.w.copy_from_slice(&numbers(&a.from, a.offset));
     }
 }
 
-/// The lengths of what holds `n` weights: `packed`, `codes`, `scales` and `map`.
+/// The lengths of what holds `n` weights.
 pub(super) fn check_lengths(
     kernel: &impl KernelDef,
     n: u32,
-    [packed, codes, scales, map]: [usize; 4],
+    NestedArgs { packed, codes, scales, map }: NestedArgs<Shape>,
 ) -> Result<(), ShapeError> {
     let blocks = n.div_ceil(nf4::BLOCK as u32);
     kernel.length("packed", packed, "n / 2", &[n / 2])?;
@@ -143,8 +151,13 @@ pub(super) fn check_lengths(
     kernel.exactly("map", map, MAP)
 }
 
+/// The weights.
+pub(super) fn numbers(from: &NestedArgs<Cpu<'_>>, offset: f32) -> Vec<f32> {
+    nf4::dequantize(from.packed, &unnested([from.scales, from.map], from.codes, offset))
+}
+
 /// `absmax`, given scales and the map.
-pub(super) fn unnested([scales, map]: [&[f32]; 2], codes: &[u8], offset: f32) -> Vec<f32> {
+fn unnested([scales, map]: [&[f32]; 2], codes: &[u8], offset: f32) -> Vec<f32> {
     let scaled = codes.iter().enumerate().map(|(i, &code)| map[usize::from(code)] * scales[i / BLOCK]);
     scaled.map(|a| a + offset).collect()
 }

@@ -325,6 +325,9 @@ impl Worker<'_, '_> {
         let access = Access { pc: w.now.pc, reads: true, strong: t.order.is_strong(), ..Access::default() };
         let whole = bytes * t.regs.len() as u32;
         self.check_alignment(w, mask, addresses, whole)?;
+        if access.strong {
+            self.check_step(w, mask, addresses, whole, access)?;
+        }
         if self.load_together(w, mask, t, addresses, access) {
             return Ok(());
         }

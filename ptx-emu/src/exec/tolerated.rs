@@ -151,7 +151,7 @@ impl Worker<'_, '_> {
 }
 
 /// An instruction without its predicate: opcode, operands.
-fn parts(place: &SourcePlace) -> (&str, &str) {
+pub(super) fn parts(place: &SourcePlace) -> (&str, &str) {
     let text = place.text.trim();
     let text = match text.strip_prefix('@') {
         Some(rest) => rest.split_once(char::is_whitespace).map_or("", |(_, rest)| rest.trim_start()),
@@ -160,12 +160,12 @@ fn parts(place: &SourcePlace) -> (&str, &str) {
     text.split_once(char::is_whitespace).unwrap_or((text, ""))
 }
 
-fn is_atomic(place: &SourcePlace) -> bool {
+pub(super) fn is_atomic(place: &SourcePlace) -> bool {
     matches!(parts(place).0.split('.').next(), Some("atom" | "red"))
 }
 
 /// The register and the offset between the brackets of a memory operand.
-fn address(operands: &str) -> Option<(&str, &str)> {
+pub(super) fn address(operands: &str) -> Option<(&str, &str)> {
     let inner = operands.split_once('[')?.1.split_once(']')?.0.trim();
     let (register, offset) = inner.split_once('+').unwrap_or((inner, "0"));
     Some((register.trim(), offset.trim()))

@@ -19,6 +19,7 @@ mod fragments;
 mod functions;
 mod fuzz;
 mod halves;
+mod in_step;
 mod integer;
 mod late;
 mod locks;

@@ -21,8 +21,10 @@ table! {
     MBAR_EXPECT       = op("mbarrier.arrive.expect_tx.shared::cta.b64 _,", &[], form(&[], &[Barrier, Bytes]), MBARRIER_EXPECT, "arrive, and let the phase wait for this many bytes").needs(90, 8, 0);
     MBAR_TEST         = op("mbarrier.test_wait.parity.shared.b64", &[], form(&[Is(Pred)], &[Barrier, Parity]), MBARRIER_WAIT, "p = the phase of this parity has ended; sees what arrivals published").needs(80, 7, 1);
     MBAR_TRY          = op("mbarrier.try_wait.parity.shared::cta.b64", &[], form(&[Is(Pred)], &[Barrier, Parity]), MBARRIER_WAIT, "the same after waiting for a while").needs(90, 7, 8);
+    MBAR_TRY_CLUSTER  = op("mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64", &[], form(&[Is(Pred)], &[Barrier, Parity]), MBARRIER_WAIT, "the same; sees what arrivals of other blocks of the cluster published").needs(90, 8, 0);
     FENCE_MBAR_INIT   = op("fence.mbarrier_init.release.cluster", &[], NULLARY, Effect::Fence, "let asynchronous copies see the barriers made so far").needs(90, 8, 0);
     FENCE_ASYNC       = op("fence.proxy.async.shared::cta", &[], NULLARY, Effect::Fence, "order this thread's accesses to shared memory with those of bulk copies").needs(90, 8, 0);
+    FENCE_CLUSTER     = op("fence.proxy.async.shared::cluster", &[], NULLARY, Effect::Fence, "the same, of shared memory of all blocks of the cluster").needs(90, 8, 0);
     POLICY_FIRST      = pure("createpolicy.fractional.L2::evict_first.b64", &[], form(&[Policy], &[]), "d = the policy of lines that leave the L2 cache first").needs(80, 7, 4);
     POLICY_LAST       = pure("createpolicy.fractional.L2::evict_last.b64", &[], form(&[Policy], &[]), "d = the policy of lines that leave the L2 cache last").needs(80, 7, 4);
     BULK_COPY         = op("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", &[], form(&[], &[Shared, Global, Bytes, Barrier]), COPY_FOR_MBARRIER, "copy c bytes; the barrier counts those that have landed").needs(90, 8, 0);
@@ -37,6 +39,7 @@ table! {
     BULK_WAIT         = op("cp.async.bulk.wait_group",   &[], form(&[], &[Lit(0, 63)]), Effect::CopyGroup, "wait until at most this many of this thread's latest bulk groups are under way").needs(90, 8, 0);
     BULK_WAIT_READ    = op("cp.async.bulk.wait_group.read", &[], form(&[], &[Lit(0, 63)]), Effect::CopyGroup, "wait until at most this many of the latest bulk groups still read shared memory").needs(90, 8, 0);
     MBAR_ARRIVE_PEER  = op("mbarrier.arrive.shared::cluster.b64 _,", &[], ARRIVE, MBARRIER_ARRIVE, "arrive at a barrier of a block of the cluster; publishes what this thread wrote").needs(90, 8, 0);
+    MBAR_PUBLISH_PEER = op("mbarrier.arrive.release.cluster.shared::cluster.b64 _,", &[], ARRIVE, MBARRIER_ARRIVE, "the same; publishes to the cluster").needs(90, 8, 0);
     GRID_TRIGGER      = op("griddepcontrol.launch_dependents", &[], NULLARY, Effect::Grid(GridStep::Trigger), "let the next kernel start once every block has said so; publishes nothing").needs(90, 7, 8);
     GRID_WAIT         = op("griddepcontrol.wait",        &[], NULLARY, Effect::Grid(GridStep::Wait), "wait until the kernels before are complete and what they wrote is visible").needs(90, 7, 8);
 }

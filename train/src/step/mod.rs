@@ -50,6 +50,6 @@ mod weights;
 pub use needs::Needs;
 pub use precision::Part;
 pub use profile::TimedKernel;
-pub use settings::{Launch, Precision, Recomputation, Settings, Tiles};
+pub use settings::{Launch, Precision, Recomputation, Settings, Tiles, Unpacking};
 pub use trainer::{Evaluation, Snapshot, Trainer};
 pub use weights::Matrix;

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use warpwright_driver::{Error, Host, Kernel, Queue, View};
 use warpwright_kernels::train::dropout::AddMaskedArgs;
 use warpwright_kernels::train::linear::BroadcastRowArgs;
-use warpwright_kernels::train::nested::{NestedDequantize, NestedDequantizeArgs};
+use warpwright_kernels::train::nested::{NestedArgs, NestedDequantize, NestedDequantizeArgs};
 use warpwright_kernels::train::nf4::Nf4DequantizeArgs;
 use warpwright_kernels::train::products::ProductArgs;
 use warpwright_kernels::train::rms_norm::RmsNormForwardArgs;
@@ -196,7 +196,8 @@ impl Step {
                 // Loaded with the weights.
                 let Unnesting { kernel, map } = self.unnesting.as_ref().expect("some matrix is nested");
                 let (n, offset) = (n * k, *offset);
-                let args = NestedDequantizeArgs::<Host> { packed, codes, scales, map, w: &w, n, offset };
+                let from = NestedArgs::<Host> { packed, codes, scales, map };
+                let args = NestedDequantizeArgs::<Host> { from, w: &w, n, offset };
                 queue.launch(kernel, args)?;
                 Ok(w)
             }

@@ -49,6 +49,16 @@ pub enum Tiles {
     Only(ProductTile),
 }
 
+/// Where a step in `bf16` unpacks frozen matrices in NF4. It changes no bit of a result.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Unpacking {
+    /// By a kernel of its own before each product, into memory.
+    #[default]
+    Apart,
+    /// In the products, where rows are whole blocks and `absmax` is not nested; else apart.
+    Inside,
+}
+
 /// What shapes a trainer.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -72,6 +82,8 @@ pub struct Settings {
     pub precision: Precision,
     /// The tiles of products in `bf16`.
     pub tiles: Tiles,
+    /// Where NF4 is unpacked.
+    pub unpacking: Unpacking,
 }
 
 impl Settings {

@@ -12,7 +12,7 @@ use warpwright_train::peft::{self, Shapes};
 use warpwright_train::reference::{
     Adapters, MicroBatch, Model as ReferenceModel, References, Storage, Weights,
 };
-use warpwright_train::step::{Launch, Matrix, Precision, Recomputation, Settings, Tiles, Trainer};
+use warpwright_train::step::{Launch, Matrix, Precision, Recomputation, Settings, Tiles, Trainer, Unpacking};
 use warpwright_train::{LayerWeights, Lora, Projection, Training};
 
 use crate::compare::worst;
@@ -59,6 +59,7 @@ impl Bench {
             launch: Launch::Eager,
             precision: Precision::F32,
             tiles: Tiles::Fitting,
+            unpacking: Unpacking::Apart,
         };
         Bench { model, base, ids, micro, settings }
     }

@@ -10,7 +10,7 @@ use warpwright_kernels::{Pairing, ProductTile};
 use warpwright_train::reference::{
     Adapters, MicroBatch, Model, Record, References, Storage, Trainer as Reference, Weights,
 };
-use warpwright_train::step::{Launch, Matrix, Precision, Recomputation, Settings, Tiles, Trainer};
+use warpwright_train::step::{Launch, Matrix, Precision, Recomputation, Settings, Tiles, Trainer, Unpacking};
 use warpwright_train::{Error, LayerWeights, Projection};
 
 use crate::compare::{distance, named, worst};
@@ -114,8 +114,8 @@ pub(crate) fn figures(
     Ok(figures)
 }
 
-/// In `bf16`, how far gradients are from each other that products with different tiles make, in pairs of blocks too. A model
-/// takes one tile or the other by its size: none may change a bit.
+/// In `bf16`, how far gradients are from each other that products with different tiles make, in pairs of blocks too, and
+/// those that unpack NF4 themselves. A model takes one tile or the other by its size: none may change a bit.
 ///
 /// # Errors
 ///
@@ -128,12 +128,14 @@ pub(crate) fn tiles(
 ) -> Result<Figure, Error> {
     let bench = Bench { context, setup, launch, precision: Precision::Bf16 };
     let micro = setup.micros(1).swap_remove(0);
-    let wanted = bench.moved(&micro, Tiles::Fitting)?;
-    let apart = |tile: &ProductTile| {
-        let (apart, name) = worst(&bench.moved(&micro, Tiles::Only(*tile))?, &wanted);
-        Ok((apart, format!("{name}, {tile}")))
+    let wanted = bench.moved(&micro, Tiles::Fitting, Unpacking::Apart)?;
+    let apart = |(tile, unpacking): (&ProductTile, Unpacking)| {
+        let found = bench.moved(&micro, Tiles::Only(*tile), unpacking)?;
+        let (apart, name) = worst(&found, &wanted);
+        Ok((apart, format!("{name}, {tile}, NF4 unpacked {unpacking:?}")))
     };
-    let all = tiles.iter().map(apart).collect::<Result<Vec<_>, Error>>()?;
+    let each = |tile| [Unpacking::Apart, Unpacking::Inside].map(|unpacking| (tile, unpacking));
+    let all = tiles.iter().flat_map(each).map(apart).collect::<Result<Vec<_>, Error>>()?;
     let farthest = all.into_iter().max_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap_or_default();
     // Below it is only 0.
     Ok(Figure::new("gradients, tile by tile", f64::MIN_POSITIVE, farthest))
@@ -159,9 +161,9 @@ impl Bench<'_> {
     }
 
     /// The device's gradients of a micro-batch where B is not zero.
-    fn moved(&self, micro: &MicroBatch, tiles: Tiles) -> Result<Adapters, Error> {
+    fn moved(&self, micro: &MicroBatch, tiles: Tiles, unpacking: Unpacking) -> Result<Adapters, Error> {
         let Bench { setup, launch, precision, .. } = *self;
-        let settings = Settings { precision, tiles, ..settings(setup, launch) };
+        let settings = Settings { precision, tiles, unpacking, ..settings(setup, launch) };
         let mut device = Trainer::new(self.context, settings, &weights(setup), &setup.moved())?;
         device.accumulate(micro)?;
         device.gradients()
@@ -173,7 +175,7 @@ impl Bench<'_> {
         let mut micro = setup.micros(1).swap_remove(0);
         micro.n = micro.labelled();
         let wanted = model.gradients(&setup.moved(), &micro)?.adapters;
-        let found = self.moved(&micro, Tiles::Fitting)?;
+        let found = self.moved(&micro, Tiles::Fitting, Unpacking::Apart)?;
         if self.precision == Precision::F32 {
             return Ok(Figure::new("gradients", GRADIENT, worst(&found, &wanted)));
         }
@@ -295,5 +297,6 @@ pub(crate) fn settings(setup: &Setup, launch: Launch) -> Settings {
         launch,
         precision: Precision::F32,
         tiles: Tiles::Fitting,
+        unpacking: Unpacking::Apart,
     }
 }

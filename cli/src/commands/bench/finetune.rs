@@ -11,7 +11,9 @@ use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{self, Base, BaseFormat};
 use warpwright_train::reference::{Adapters, MicroBatch, Moments, Record};
-use warpwright_train::step::{self, Needs, Part, Precision, Settings, Snapshot, Tiles, TimedKernel, Trainer};
+use warpwright_train::step::{
+    self, Needs, Part, Precision, Settings, Snapshot, Tiles, TimedKernel, Trainer, Unpacking,
+};
 use warpwright_train::{Config, Lora, Projection, Training};
 
 use super::nodes::percent;
@@ -117,7 +119,9 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
         Recompute::Cheap => ", norms and SwiGLU recomputed",
         Recompute::Layer => ", layers recomputed",
     };
-    let kernels = format!("kernels in {precision}, rank {} on all projections{recomputed}", args.rank);
+    let inside = if args.unpack_inside { ", NF4 unpacked in products" } else { "" };
+    let kernels =
+        format!("kernels in {precision}, rank {} on all projections{recomputed}{inside}", args.rank);
     let header = Header::of_training(&setup, kernels);
     Ok(Report { header, precision, rank: args.rank, steps: STEPS * args.rounds, shapes })
 }
@@ -152,6 +156,7 @@ fn settings(
         launch: step::Launch::Graph,
         precision: Precision::F32,
         tiles: Tiles::Fitting,
+        unpacking: if args.unpack_inside { Unpacking::Inside } else { Unpacking::Apart },
     };
     settings.lora.check()?;
     let tensor_cores = !device::is_emulator(context) && Precision::Bf16.check(context, &settings).is_ok();

@@ -15,7 +15,7 @@ use warpwright_kernels::train::schedule::Schedule;
 use warpwright_train::base;
 use warpwright_train::checkpoint::Fingerprint;
 use warpwright_train::data::Data;
-use warpwright_train::step::{Needs, Precision, Recomputation, Settings, Tiles};
+use warpwright_train::step::{Needs, Precision, Recomputation, Settings, Tiles, Unpacking};
 use warpwright_train::{Config, Error, Lora, Training};
 
 use super::args::{AbsmaxChoice, Args, EvaluateOn, PrecisionChoice, Recompute};
@@ -80,6 +80,7 @@ impl Plan {
                 PrecisionChoice::Auto | PrecisionChoice::F32 => Precision::F32,
             },
             tiles: Tiles::Fitting,
+            unpacking: Unpacking::Apart,
             config,
         };
         settings.lora.check()?;

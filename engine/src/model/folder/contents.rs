@@ -84,7 +84,7 @@ impl Folder {
                     _ => None,
                 };
                 let (dtype, shape) = (tensor.dtype, tensor.shape.clone());
-                let own = Tensor { dtype, shape, range, in_f32, nf4: false, nested: false };
+                let own = Tensor { dtype, shape, range, in_f32, nf4: None };
                 self.tensors.insert(tensor.name.clone(), own);
             }
         }

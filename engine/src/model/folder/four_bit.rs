@@ -22,7 +22,7 @@ use crate::Error;
 use crate::model::folder::folder_fault::Fault;
 use crate::model::folder::json::shown;
 use crate::model::folder::tensor::Tensor;
-use crate::model::outline::floats;
+use crate::model::outline::{self, floats};
 
 /// How the name of a matrix' settings ends, before its type.
 const STATE: &str = ".quant_state.bitsandbytes__";
@@ -171,8 +171,8 @@ impl FourBit {
     pub(crate) fn tensor(&self, start: usize) -> Tensor {
         let len = self.shape[0] * self.shape[1] * self.number();
         let (dtype, shape) = (self.dtype, self.shape.to_vec());
-        let nested = self.absmax.is_nested();
-        Tensor { dtype, shape, range: start..start + len, in_f32: None, nf4: true, nested }
+        let absmax = if self.absmax.is_nested() { outline::Absmax::Nested } else { outline::Absmax::F32 };
+        Tensor { dtype, shape, range: start..start + len, in_f32: None, nf4: Some(absmax) }
     }
 
     /// Bytes of a number that is read.

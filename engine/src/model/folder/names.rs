@@ -103,8 +103,8 @@ impl Source for Named<'_> {
             other => return Err(Self::refuse(name, other)),
         };
         let dims = vec![n.into(), rows.into()];
-        let (range, nf4, nested) = (tensor.range.clone(), tensor.nf4, tensor.nested);
-        Ok(Weight { name, dims, format, range, fused: None, nf4, nested })
+        let (range, nf4) = (tensor.range.clone(), tensor.nf4);
+        Ok(Weight { name, dims, format, range, fused: None, nf4 })
     }
 
     fn vector(&self, name: &str, n: u32) -> Result<Weight, Problem> {
@@ -116,8 +116,7 @@ impl Source for Named<'_> {
                 format: Format::F32,
                 range: range.clone(),
                 fused: None,
-                nf4: false,
-                nested: false,
+                nf4: None,
             }),
             None => Err(Self::refuse(name, tensor.dtype)),
         }

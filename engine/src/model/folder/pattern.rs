@@ -5,7 +5,8 @@
 //! expressions, and over all characters for the classes.
 
 use serde_json::Value;
-use tokenizers::utils::SysRegex;
+
+use crate::model::expression::Expression;
 
 const ANCHOR: &str = "has ^ or $, which are of lines there and of the whole text here";
 const WORD: &str = "has \\w, \\W, \\b or \\B, which count other characters there";
@@ -25,13 +26,13 @@ pub(crate) fn problem(pattern: &Value, replaced: bool) -> Option<String> {
     }
     // One that is no expression is refused by the library, with the reason.
     let text = pattern["Regex"].as_str()?;
-    let regex = SysRegex::new(text).ok()?;
+    let regex = Expression::new(text).ok()?;
     let differs = differs(text).map(|problem| {
         format!(
             "{text:?} {problem}: Oniguruma, in Python, and fancy-regex, here, would divide texts differently"
         )
     });
-    differs.or_else(|| empty.filter(|_| regex.find_iter("").next().is_some()))
+    differs.or_else(|| empty.filter(|_| regex.matches_nothing()))
 }
 
 /// What the two would understand differently.

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use safetensors::Dtype;
 
+use crate::model::outline::Absmax;
+
 /// A tensor of the folder.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Tensor {
@@ -14,8 +16,6 @@ pub(crate) struct Tensor {
     pub(crate) range: Range<usize>,
     /// The same numbers in F32, of a vector.
     pub(crate) in_f32: Option<Range<usize>>,
-    /// Whether the files have it in NF4.
-    pub(crate) nf4: bool,
-    /// Whether they have its `absmax` nested.
-    pub(crate) nested: bool,
+    /// If the files have it in NF4, how they have its `absmax`.
+    pub(crate) nf4: Option<Absmax>,
 }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use tokenizers::processors::PostProcessorWrapper;
 
 use crate::Error;
+use crate::model::cuts::Library;
 use crate::model::folder::folder_fault::Fault as FolderFault;
 use crate::model::folder::read;
 use crate::model::folder::special::{self, TOKENIZER, TOKENIZER_CONFIG, spelling};
@@ -59,7 +60,7 @@ fn parse(bytes: &[u8]) -> Result<File, FolderFault> {
 }
 
 /// The bytes of each token. One that is found in a normalized text is normalized itself.
-fn pieces(tokens: &[(&str, i64)], spelled: Spelled, encoder: &tokenizers::Tokenizer) -> Vec<Vec<u8>> {
+fn pieces(tokens: &[(&str, i64)], spelled: Spelled, encoder: &Library) -> Vec<Vec<u8>> {
     let added = encoder.get_added_vocabulary();
     let piece = |(id, (text, kind)): (u32, &(&str, i64))| match added.simple_id_to_token(id) {
         Some(normalized) if *kind == USER_DEFINED && normalized != *text => {
@@ -71,11 +72,11 @@ fn pieces(tokens: &[(&str, i64)], spelled: Spelled, encoder: &tokenizers::Tokeni
 }
 
 /// The library's tokenizer, of a file that has been checked.
-fn encoder(bytes: &[u8], file: &File) -> Result<tokenizers::Tokenizer, Fault> {
+fn encoder(bytes: &[u8], file: &File) -> Result<Library, Fault> {
     let library = |error: tokenizers::Error| Fault::Library(error.to_string());
     let mut encoder = match file.has_common_markers() {
-        true => tokenizers::Tokenizer::from_bytes(with_special_markers(bytes)),
-        false => tokenizers::Tokenizer::from_bytes(bytes),
+        true => Library::from_bytes(with_special_markers(bytes)),
+        false => Library::from_bytes(bytes),
     }
     .map_err(library)?;
     encoder.with_padding(None);
@@ -100,7 +101,7 @@ fn with_special_markers(bytes: &[u8]) -> Vec<u8> {
 
 /// The token that ends a text: by its spelling, or by its number in `config.json`.
 fn eos(
-    encoder: &tokenizers::Tokenizer,
+    encoder: &Library,
     settings: Map<String, Value>,
     config: &Map<String, Value>,
     vocab: u32,
@@ -118,7 +119,7 @@ fn eos(
 /// does not read `add_bos_token` of `tokenizer_config.json` where there is a `tokenizer.json`. Version 4 obeyed it in
 /// Llama's own classes.
 fn bos(
-    encoder: &tokenizers::Tokenizer,
+    encoder: &Library,
     settings: Option<&Map<String, Value>>,
     vocab: u32,
 ) -> Result<(Option<u32>, Option<String>), Fault> {

@@ -4,7 +4,7 @@ use super::convert::{AT_ONCE, EIGHT, THREADS};
 use super::rows::store;
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
-use crate::train::nested::{BLOCK, case, check_lengths, unnested};
+use crate::train::nested::{BLOCK, NestedArgs, case, check_lengths, numbers};
 use crate::train::nf4::{self, code, values};
 use ptx_gen::*;
 use std::array::from_fn;
@@ -12,14 +12,8 @@ use std::array::from_fn;
 args! {
     /// Arguments of [`NestedDequantize`].
     pub struct NestedDequantizeArgs {
-        /// `[n / 2]`: two codes a byte, from an address that is a multiple of 4.
-        packed: In<u8>,
-        /// `[ceil(n / 64)]`: codes of `absmax`
-        codes: In<u8>,
-        /// `[ceil(n / 64 / 256)]`
-        scales: In<f32>,
-        /// `[256]`: the values of codes
-        map: In<f32>,
+        /// What is unpacked.
+        from: NestedArgs,
         /// `[n]`
         w: Out<bf16>,
         /// Weights, a multiple of 8.
@@ -45,26 +39,27 @@ impl KernelDef for NestedDequantize {
 
     fn grid(&self, a: &NestedDequantizeArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("n", a.n, EIGHT)?;
-        check_lengths(self, a.n, [a.packed, a.codes, a.scales, a.map])?;
+        check_lengths(self, a.n, a.from)?;
         self.length("w", a.w, "n", &[a.n])?;
         Ok(Grid::line(a.n.div_ceil(AT_ONCE * EIGHT * THREADS)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: NestedDequantizeArgs<Dev<'k>>) {
+        let NestedArgs { packed, codes, scales, map } = a.from;
         k.note("load codes; relaxed, so that ptxas leaves them ahead of the barrier");
         let first = (k.ctaid() * (AT_ONCE * THREADS) + k.tid()) * EIGHT;
         let eights: [_; AT_ONCE as usize] = from_fn(|eight| {
             let i = first + eight as u32 * (EIGHT * THREADS);
             let (mut word, mut nested, mut scale) = (k.var(0u32), k.var(0u32), k.var(0.0));
-            a.packed.cast::<u32>().at(i / EIGHT).fresh().ld_if(i.lt(a.n), &mut word);
+            packed.cast::<u32>().at(i / EIGHT).fresh().ld_if(i.lt(a.n), &mut word);
             let block = i / nf4::BLOCK as u32;
-            a.codes.at(block).fresh().ld_if(i.lt(a.n), &mut nested);
-            a.scales.at(block / BLOCK as u32).fresh().ld_if(i.lt(a.n), &mut scale);
+            codes.at(block).fresh().ld_if(i.lt(a.n), &mut nested);
+            scales.at(block / BLOCK as u32).fresh().ld_if(i.lt(a.n), &mut scale);
             (i, word.get(), nested.get(), scale.get())
         });
         let values = values(k);
         k.note("absmax = value * scale + offset, rounded twice; beyond the end of code 0");
-        let of = eights.map(|(i, word, nested, scale)| (i, word, a.map.at(nested).ld(), scale));
+        let of = eights.map(|(i, word, nested, scale)| (i, word, map.at(nested).ld(), scale));
         let of = of.map(|(i, word, value, scale)| (i, word, value * scale + a.offset));
         k.note("w = value * absmax; the first of two codes is in the high nibble");
         for (i, word, absmax) in of {
@@ -75,8 +70,7 @@ impl KernelDef for NestedDequantize {
     }
 
     fn reference(&self, a: NestedDequantizeArgs<Cpu<'_>>) {
-        let w = nf4::dequantize(a.packed, &unnested([a.scales, a.map], a.codes, a.offset));
-        a.w.iter_mut().zip(w).for_each(|(to, w)| *to = bf16::from_f32(w));
+        a.w.iter_mut().zip(numbers(&a.from, a.offset)).for_each(|(to, w)| *to = bf16::from_f32(w));
     }
 }
 

@@ -14,6 +14,7 @@ use warpwright_kernels::train::half::swiglu::SwiGluForwardArgs;
 use warpwright_kernels::train::products::Form;
 
 use super::buffers::{Layer, Rotated};
+use super::frozen::Operand;
 use super::linear::Linear;
 use super::pass::Step;
 use crate::Projection;
@@ -222,7 +223,7 @@ impl Step {
         let linear = Linear {
             form: Form::Nn,
             x: dl,
-            w: self.weights.head(),
+            w: &Operand::Bf16(self.weights.head().view()),
             adapter: None,
             bias: None,
             residual: None,

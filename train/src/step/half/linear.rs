@@ -4,27 +4,25 @@ use std::sync::Arc;
 
 use ptx_gen::bf16;
 use warpwright_driver::{Error, Host, MapArg, Queue, View};
-use warpwright_kernels::train::half::convert::{ApplyMaskArgs, Nf4DequantizeArgs};
+use warpwright_kernels::train::half::convert::ApplyMaskArgs;
 use warpwright_kernels::train::half::linear::{
     LoraLinearArgs, LoraSumArgs, LoraSwiGluArgs, LoraSwiGluBackwardArgs, MapTiles,
 };
 use warpwright_kernels::train::half::lora::{LoraDownArgs, LoraGradientsArgs};
-use warpwright_kernels::train::half::nested::NestedDequantizeArgs;
 use warpwright_kernels::train::products::Form;
 
-use super::buffers::{Layer, unpacked};
+use super::buffers::Layer;
+use super::frozen::{FrozenArgs, Operand};
 use super::limits::padded;
 use super::pass::Step;
-use super::weights::DeviceMatrix;
 use crate::Projection;
 use crate::step::common::{Place, Purpose};
-use crate::step::weights::{DeviceNested, Unnesting};
 
 /// A product: see [`LoraLinear`](warpwright_kernels::train::half::linear::LoraLinear).
 pub(super) struct Linear<'a> {
     pub(super) form: Form,
     pub(super) x: &'a View<bf16>,
-    pub(super) w: &'a View<bf16>,
+    pub(super) w: &'a Operand,
     /// The second pair of operands.
     pub(super) adapter: Option<[&'a View<bf16>; 2]>,
     pub(super) bias: Option<&'a View<f32>>,
@@ -39,7 +37,7 @@ pub(super) struct Linear<'a> {
 #[derive(Clone)]
 struct Term {
     x: Arc<MapArg>,
-    w: Arc<MapArg>,
+    w: FrozenArgs,
     u: Arc<MapArg>,
     a: Arc<MapArg>,
     depth: u32,
@@ -51,11 +49,12 @@ impl Step {
         let [rows, columns, depth] = of.shape;
         let rank = if of.adapter.is_some() { self.padded_rank() } else { 0 };
         let added = [of.bias.is_some(), of.residual.is_some()];
-        let kernel = self.kernels.linear(of.form, added, [rows, columns]);
+        let kernel = self.kernels.linear(of.form, added, of.w.frozen(), [rows, columns]);
         let tiles = kernel.def().map_tiles();
-        let w = if of.form == Form::Nt { [columns, depth] } else { [depth, columns] };
+        let FrozenArgs { w, packed, absmax } =
+            self.frozen_args(of.w, of.x, (of.form, [columns, depth]), tiles.w)?;
         // Without an adapter the second pair is not read; its maps are of what is there.
-        let [u, b] = of.adapter.unwrap_or([of.x, of.w]);
+        let [u, b] = of.adapter.unwrap_or([of.x, of.x]);
         let shapes = match of.adapter {
             Some(_) => [[rows, rank], [rank, columns]],
             None => [[1, 8], [1, 8]],
@@ -66,16 +65,17 @@ impl Step {
         };
         let maps = [
             self.maps.of(of.x, [rows, depth], tiles.x)?,
-            self.maps.of(of.w, w, tiles.w)?,
             self.maps.of(u, shapes[0], tiles.x)?,
             self.maps.of(b, shapes[1], tiles.b)?,
             self.maps.of(of.y, [rows, columns], tiles.y)?,
         ];
-        let [x, w, u, b, y] = maps.each_ref().map(|map| &**map);
+        let [x, u, b, y] = maps.each_ref().map(|map| &**map);
         let no_bias = of.factor.view_range(0..0);
         let args = LoraLinearArgs::<Host> {
             x,
-            w,
+            w: &w,
+            packed: &packed,
+            absmax: &absmax,
             u,
             b,
             bias: of.bias.unwrap_or(&no_bias),
@@ -103,7 +103,7 @@ impl Step {
     ) -> Result<(), Error> {
         let ([n, k], rows) = (self.sizes.of(p), self.sizes.tokens);
         let pair = self.adapter_u(queue, purpose, (l, p), x)?;
-        let w = self.matrix(queue, (l, p))?;
+        let w = self.operand(queue, (l, p))?;
         let bias = self.weights.layers[l].biases[p as usize].as_ref();
         let linear = Linear {
             form: Form::Nt,
@@ -130,17 +130,19 @@ impl Step {
     ) -> Result<(), Error> {
         let place = (l, Projection::Up);
         let ([columns, depth], rows) = (self.sizes.of(place.1), self.sizes.tokens);
-        let kernel = self.kernels.gated([rows, columns]);
-        let tiles = kernel.def().map_tiles();
         let pair = self.adapter_u(queue, purpose, place, x)?;
-        let w = self.matrix(queue, place)?;
+        let w = self.operand(queue, place)?;
+        let kernel = self.kernels.gated(w.frozen(), [rows, columns]);
+        let tiles = kernel.def().map_tiles();
         let Term { x, w, u, a: b, depth, rank } =
-            self.term(Form::Nt, [x, &w], [rows, columns, depth], pair, tiles)?;
+            self.term(Form::Nt, (x, &w), [rows, columns, depth], pair, tiles)?;
         let map = |view: &View<bf16>| self.maps.of(view, [rows, columns], tiles.y);
         let (g, up, a) = (map(g)?, map(up)?, map(a)?);
         let args = LoraSwiGluArgs::<Host> {
             x: &x,
-            w: &w,
+            w: &w.w,
+            packed: &w.packed,
+            absmax: &w.absmax,
             u: &u,
             b: &b,
             g: &g,
@@ -196,7 +198,7 @@ impl Step {
             (Some([a, _]), Some(_)) => Some(self.masked_dx(queue, (l, p), a, residual)?),
             _ => None,
         };
-        let w = self.matrix(queue, (l, p))?;
+        let w = self.operand(queue, (l, p))?;
         let linear = Linear {
             form: Form::Nn,
             x: dy,
@@ -222,26 +224,35 @@ impl Step {
         dx: &View<bf16>,
     ) -> Result<(), Error> {
         let (rows, columns) = (self.sizes.tokens, dx.len() as u32 / self.sizes.tokens);
-        let kernel = self.kernels.sum([rows, columns]);
+        let places: Vec<Place> = of.iter().map(|(p, _)| (l, *p)).collect();
+        let mut adapters = vec![];
+        for (place, (_, dy)) in places.iter().zip(of) {
+            adapters.push(self.adapter_du(queue, *place, [dy, x])?);
+        }
+        let weights = self.operands(queue, &places)?;
+        let kernel = self.kernels.sum(weights[0].frozen(), [rows, columns]);
         let tiles = kernel.def().map_tiles();
         let mut terms = vec![];
-        for &(p, dy) in of {
-            let du = self.adapter_du(queue, (l, p), [dy, x])?;
-            let w = self.matrix(queue, (l, p))?;
-            let n = self.sizes.of(p)[0];
-            terms.push(self.term(Form::Nn, [dy, &w], [rows, columns, n], du, tiles)?);
+        for (((p, dy), du), w) in of.iter().zip(adapters).zip(&weights) {
+            terms.push(self.term(Form::Nn, (dy, w), [rows, columns, self.sizes.of(*p)[0]], du, tiles)?);
         }
         // Without a third, the first stands in its place, with lengths of 0.
-        let none = Term { depth: 0, rank: 0, ..terms[0].clone() };
+        let none = Term { depth: 0, rank: 0, w: terms[0].w.none(), ..terms[0].clone() };
         let [a, b, c] = [&terms[0], &terms[1], terms.get(2).unwrap_or(&none)];
         let y = self.maps.of(dx, [rows, columns], tiles.y)?;
         let args = LoraSumArgs::<Host> {
             x0: &a.x,
             x1: &b.x,
             x2: &c.x,
-            w0: &a.w,
-            w1: &b.w,
-            w2: &c.w,
+            w0: &a.w.w,
+            w1: &b.w.w,
+            w2: &c.w.w,
+            packed0: &a.w.packed,
+            packed1: &b.w.packed,
+            packed2: &c.w.packed,
+            absmax0: &a.w.absmax,
+            absmax1: &b.w.absmax,
+            absmax2: &c.w.absmax,
             u0: &a.u,
             u1: &b.u,
             u2: &c.u,
@@ -274,17 +285,19 @@ impl Step {
     ) -> Result<(), Error> {
         let place = (l, Projection::Down);
         let ([depth, columns], rows) = (self.sizes.of(place.1), self.sizes.tokens);
-        let kernel = self.kernels.swiglu_linear([rows, columns]);
-        let tiles = kernel.def().map_tiles();
         let du = self.adapter_du(queue, place, [dy, &self.buffers.kept.inputs(l).a])?;
-        let w = self.matrix(queue, place)?;
+        let w = self.operand(queue, place)?;
+        let kernel = self.kernels.swiglu_linear(w.frozen(), [rows, columns]);
+        let tiles = kernel.def().map_tiles();
         let Term { x, w, u, a, depth, rank } =
-            self.term(Form::Nn, [dy, &w], [rows, columns, depth], du, tiles)?;
+            self.term(Form::Nn, (dy, &w), [rows, columns, depth], du, tiles)?;
         let map = |view: &View<bf16>| self.maps.of(view, [rows, columns], tiles.y);
         let (g, up, dg, dup) = (map(&layer.g)?, map(&layer.up)?, map(dg)?, map(dup)?);
         let args = LoraSwiGluBackwardArgs::<Host> {
             x: &x,
-            w: &w,
+            w: &w.w,
+            packed: &w.packed,
+            absmax: &w.absmax,
             u: &u,
             a: &a,
             g: &g,
@@ -304,7 +317,7 @@ impl Step {
     fn term(
         &self,
         form: Form,
-        [dy, w]: [&View<bf16>; 2],
+        (dy, w): (&View<bf16>, &Operand),
         [rows, columns, depth]: [u32; 3],
         adapter: Option<[View<bf16>; 2]>,
         tiles: MapTiles,
@@ -315,10 +328,10 @@ impl Step {
                 [self.maps.of(du, [rows, rank], tiles.x)?, self.maps.of(a, [rank, columns], tiles.b)?]
             }
             // Not read; maps of what is there.
-            None => [self.maps.of(dy, [1, 8], tiles.x)?, self.maps.of(w, [1, 8], tiles.b)?],
+            None => [self.maps.of(dy, [1, 8], tiles.x)?, self.maps.of(dy, [1, 8], tiles.b)?],
         };
-        let shape = if form == Form::Nt { [columns, depth] } else { [depth, columns] };
-        let (x, w) = (self.maps.of(dy, [rows, depth], tiles.x)?, self.maps.of(w, shape, tiles.w)?);
+        let x = self.maps.of(dy, [rows, depth], tiles.x)?;
+        let w = self.frozen_args(w, dy, (form, [columns, depth]), tiles.w)?;
         Ok(Term { x, w, u, a, depth, rank })
     }
 
@@ -371,7 +384,7 @@ impl Step {
         let linear = Linear {
             form: Form::Nn,
             x: &work.du[p as usize],
-            w: a,
+            w: &Operand::Bf16(a.clone()),
             adapter: None,
             bias: None,
             residual: None,
@@ -425,30 +438,5 @@ impl Step {
 
     fn padded_rank(&self) -> u32 {
         padded(self.sizes.rank)
-    }
-
-    /// A frozen matrix, unpacked if it is packed.
-    fn matrix(&self, queue: &mut impl Queue, (l, p): Place) -> Result<View<bf16>, Error> {
-        let [n, k] = self.sizes.of(p);
-        match &self.weights.layers[l].projections[p as usize] {
-            DeviceMatrix::Bf16(w) => Ok(w.view()),
-            DeviceMatrix::Nf4 { packed, absmax } => {
-                let (buffer, range) = unpacked(&self.sizes, p);
-                let w = self.buffers.work.w[buffer].view_range(range);
-                let args = Nf4DequantizeArgs::<Host> { packed, absmax, w: &w, n: n * k };
-                queue.launch(&self.kernels.dequantize, args)?;
-                Ok(w)
-            }
-            DeviceMatrix::Nested(DeviceNested { packed, codes, scales, offset }) => {
-                let (buffer, range) = unpacked(&self.sizes, p);
-                let w = self.buffers.work.w[buffer].view_range(range);
-                // Loaded with the weights.
-                let Unnesting { kernel, map } = self.unnesting.as_ref().expect("some matrix is nested");
-                let (n, offset) = (n * k, *offset);
-                let args = NestedDequantizeArgs::<Host> { packed, codes, scales, map, w: &w, n, offset };
-                queue.launch(kernel, args)?;
-                Ok(w)
-            }
-        }
     }
 }

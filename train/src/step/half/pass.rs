@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use warpwright_driver::Context;
+use warpwright_driver::{Buffer, Context};
 use warpwright_kernels::train::half::nested::NestedDequantize;
 
 use super::buffers::Buffers;
@@ -24,6 +24,8 @@ pub(crate) struct Step {
     pub(crate) common: Common,
     pub(super) kernels: Kernels,
     pub(super) weights: DeviceWeights,
+    /// Its empty part stands where a kernel takes no bytes.
+    pub(super) no_bytes: Buffer<u8>,
     pub(super) unnesting: Option<Unnesting<NestedDequantize>>,
     pub(crate) buffers: Buffers,
     pub(super) maps: Maps,
@@ -52,6 +54,7 @@ impl Step {
         Ok(Step {
             kernels: Kernels::load(context, settings, &sizes, layers.head_norms)?,
             weights: upload(context, &settings.config, weights)?,
+            no_bytes: Buffer::zeroed(context, 1)?.labelled("no bytes"),
             unnesting: Unnesting::new(context, NestedDequantize, weights)?,
             buffers,
             maps: Maps::default(),

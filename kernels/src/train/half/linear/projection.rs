@@ -1,9 +1,9 @@
 //! A projection with its adapter, and gradients of its input.
 
-use super::{BOUND, Operands, X, Y, matrix, scalar};
+use super::{BOUND, Frozen, Operands, Weights, X, Y, matrix, nf4_shapes, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
-use crate::tiled::{GROUPS, Pair, Product, ProductTile, Summed, Tiled};
+use crate::tiled::{GROUPS, Pair, Product, ProductTile, Right, Summed, Tiled};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
 use crate::train::products::{Form, add_scaled, nn, nt};
@@ -14,8 +14,12 @@ args! {
     pub struct LoraLinearArgs {
         /// `[rows, depth]`
         x: InMap<bf16>,
-        /// NT: `[columns, depth]`; NN: `[depth, columns]`
+        /// NT: `[columns, depth]`; NN: `[depth, columns]`; anything if it is in NF4
         w: InMap<bf16>,
+        /// `[columns * depth / 2]`: `w` in NF4, two codes a byte, from an address that is a multiple of 16; else empty
+        packed: In<u8>,
+        /// `[columns * depth / 64]`; empty with `packed`
+        absmax: In<f32>,
         /// `[rows, rank]`; anything if `rank` is 0
         u: InMap<bf16>,
         /// `[rank, columns]`; anything if `rank` is 0
@@ -52,6 +56,8 @@ pub struct LoraLinear {
     pub bias: bool,
     /// Whether a residual is added.
     pub residual: bool,
+    /// How `w` lies in memory.
+    pub frozen: Frozen,
 }
 
 /// What leaves is in two tiles of shared memory.
@@ -78,15 +84,17 @@ impl LoraLinear {
 
     fn pairs<'k>(&self, a: &LoraLinearArgs<Dev<'k>>) -> Vec<Pair<'k, bf16>> {
         let by_rows = self.form == Form::Nn;
-        let of = |left: TensorMap<'k, bf16, Read>, right: Tiles<'k, bf16, Read>, by_rows, depth| Pair {
+        let of = |left: TensorMap<'k, bf16, Read>, right: Right<'k, bf16>, by_rows, depth| Pair {
             left: left.of(X),
             right,
             by_rows,
             depth,
         };
+        let weights = Weights { w: a.w, packed: a.packed, absmax: a.absmax };
+        let row = if by_rows { a.columns } else { a.depth };
         vec![
-            of(a.x, a.w.of(self.tile.right(by_rows)), by_rows, a.depth),
-            of(a.u, a.b.of(self.tile.right(true)), true, a.rank),
+            of(a.x, self.frozen.right(weights, self.tile.right(by_rows), row), by_rows, a.depth),
+            of(a.u, Right::Tiles(a.b.of(self.tile.right(true))), true, a.rank),
         ]
     }
 
@@ -127,7 +135,8 @@ impl KernelDef for LoraLinear {
         let form = if self.form == Form::Nn { "nn" } else { "nt" };
         let bias = if self.bias { "_bias" } else { "" };
         let residual = if self.residual { "_residual" } else { "" };
-        format!("train_linear_{form}_{}{bias}{residual}", self.tile.suffix())
+        let frozen = self.frozen.suffix();
+        format!("train_linear_{form}_{}{bias}{residual}{frozen}", self.tile.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -145,8 +154,13 @@ impl KernelDef for LoraLinear {
     fn grid(&self, a: &LoraLinearArgs<Shape>) -> Result<Grid, ShapeError> {
         self.require(self.form != Form::Tn, || "there is no form TN of it".into())?;
         let LoraLinearArgs { rows, columns, depth, rank, blocks, .. } = *a;
-        let (frozen, adapter) = ([a.x, a.w], [a.u, a.b]);
-        Operands { rows, columns, depth, rank, blocks, frozen, adapter }.check(self, "b")?;
+        Operands { rows, columns, depth, rank, blocks, x: a.x, adapter: [a.u, a.b] }.check(self, "b")?;
+        let weights = Weights { w: a.w, packed: a.packed, absmax: a.absmax };
+        let shape = match self.form {
+            Form::Nn => ([depth, columns], "depth * columns"),
+            _ => ([columns, depth], "columns * depth"),
+        };
+        self.frozen.check(self, "", weights, shape)?;
         self.length("bias", a.bias, "columns", &[if self.bias { a.columns } else { 0 }])?;
         if self.residual {
             self.length("residual", a.residual, "rows * columns", &[a.rows, a.columns])?;
@@ -176,7 +190,8 @@ impl KernelDef for LoraLinear {
     fn reference(&self, a: LoraLinearArgs<Cpu<'_>>) {
         let (columns, depth, rank) = (a.columns as usize, a.depth as usize, a.rank as usize);
         let mut y = vec![0.0; a.rows as usize * columns];
-        let (x, w) = (wide(a.x), wide(a.w));
+        let w = self.frozen.weights(Weights { w: a.w, packed: a.packed, absmax: a.absmax });
+        let x = wide(a.x);
         match self.form {
             Form::Nt => nt(&x, &w, depth, &mut y),
             _ => nn(&x, &w, columns, &mut y),
@@ -199,9 +214,14 @@ impl Variant for LoraLinear {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let case = |[rows, columns, depth, rank, blocks]: [u32; 5]| {
             let mut random = Random(seed);
+            let x = matrix(&mut random, rows, depth);
+            let shape = if self.form == Form::Nn { [depth, columns] } else { [columns, depth] };
+            let [w, packed, absmax] = self.frozen.case(&mut random, shape);
             let args = vec![
-                matrix(&mut random, rows, depth),
-                matrix(&mut random, columns, depth),
+                x,
+                w,
+                packed,
+                absmax,
                 matrix(&mut random, rows, rank.max(8)),
                 matrix(&mut random, rank.max(8), columns),
                 CpuArg::F32(random.units(if self.bias { columns as usize } else { 0 })),
@@ -217,6 +237,9 @@ impl Variant for LoraLinear {
             let label = format!("rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks}");
             Case { label, args, bound: BOUND }
         };
+        if self.frozen == Frozen::Nf4 {
+            return nf4_shapes(self.tile, !self.bias && !self.residual).into_iter().map(case).collect();
+        }
         let mut cases = vec![[1, 8, 8, 0, 1], [64, 72, 200, 72, 1]];
         if self.tile.columns() == 128 {
             cases.push([130, 136, 136, 8, 2]);
@@ -229,9 +252,10 @@ impl Variant for LoraLinear {
     }
 
     fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {
-        let [rows, columns, depth, rank] = [8, 9, 10, 11].map(|i| scalar(&args[i]));
+        let [rows, columns, depth, rank] = [10, 11, 12, 13].map(|i| scalar(&args[i]));
         Some(match param {
             "x" => [rows, depth],
+            "w" if self.frozen == Frozen::Nf4 => [8, 8],
             "w" if self.form == Form::Nt => [columns, depth],
             "w" => [depth, columns],
             "u" => [rows, rank.max(8)],

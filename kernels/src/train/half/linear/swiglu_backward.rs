@@ -8,11 +8,11 @@
 //!
 //! `da` is never in memory, and not rounded.
 
-use super::{BOUND, LoraLinear, MapTiles, Operands, X, Y, matrix, scalar};
+use super::{BOUND, Frozen, LoraLinear, MapTiles, Operands, Weights, X, Y, matrix, nf4_shapes, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::simple::swiglu::Activation;
-use crate::tiled::{GROUPS, Pair, Product, ProductTile, Summed, Tiled};
+use crate::tiled::{GROUPS, Pair, Product, ProductTile, Right, Summed, Tiled};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
 use crate::train::products::{Form, nn};
@@ -24,8 +24,12 @@ args! {
     pub struct LoraSwiGluBackwardArgs {
         /// `[rows, depth]`: `dy`
         x: InMap<bf16>,
-        /// `[depth, columns]`
+        /// `[depth, columns]`; anything if it is in NF4
         w: InMap<bf16>,
+        /// `[columns * depth / 2]`: `w` in NF4, two codes a byte, from an address that is a multiple of 16; else empty
+        packed: In<u8>,
+        /// `[columns * depth / 64]`; empty with `packed`
+        absmax: In<f32>,
         /// `[rows, rank]`: `du`; anything if `rank` is 0
         u: InMap<bf16>,
         /// `[rank, columns]`; anything if `rank` is 0
@@ -56,6 +60,8 @@ args! {
 pub struct LoraSwiGluBackward {
     /// The tile of a block.
     pub tile: ProductTile,
+    /// How `w` lies in memory.
+    pub frozen: Frozen,
 }
 
 /// What leaves is in four tiles of shared memory.
@@ -64,7 +70,8 @@ const BESIDE: u32 = 2 * GROUPS * Y.bytes();
 impl LoraSwiGluBackward {
     /// What the tensor maps copy: `x` of every left operand, `w` of weights, `b` of A, `y` of all that has rows and columns.
     pub fn map_tiles(&self) -> MapTiles {
-        LoraLinear { form: Form::Nn, tile: self.tile, bias: false, residual: false }.map_tiles()
+        LoraLinear { form: Form::Nn, tile: self.tile, bias: false, residual: false, frozen: self.frozen }
+            .map_tiles()
     }
 
     /// `dg` and `dup` of 64 columns, from `from` on: `dg` in place of the sums, `dup` in sums of its own.
@@ -94,7 +101,7 @@ impl KernelDef for LoraSwiGluBackward {
     type Args<S: Side> = LoraSwiGluBackwardArgs<S>;
 
     fn name(&self) -> String {
-        format!("train_linear_swiglu_backward_{}", self.tile.suffix())
+        format!("train_linear_swiglu_backward_{}{}", self.tile.suffix(), self.frozen.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -111,8 +118,9 @@ impl KernelDef for LoraSwiGluBackward {
 
     fn grid(&self, a: &LoraSwiGluBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
         let LoraSwiGluBackwardArgs { rows, columns, depth, rank, blocks, .. } = *a;
-        let (frozen, adapter) = ([a.x, a.w], [a.u, a.a]);
-        Operands { rows, columns, depth, rank, blocks, frozen, adapter }.check(self, "a")?;
+        Operands { rows, columns, depth, rank, blocks, x: a.x, adapter: [a.u, a.a] }.check(self, "a")?;
+        let weights = Weights { w: a.w, packed: a.packed, absmax: a.absmax };
+        self.frozen.check(self, "", weights, ([depth, columns], "depth * columns"))?;
         for (name, len) in [("g", a.g), ("up", a.up), ("dg", a.dg), ("dup", a.dup)] {
             self.length(name, len, "rows * columns", &[a.rows, a.columns])?;
         }
@@ -122,13 +130,16 @@ impl KernelDef for LoraSwiGluBackward {
     fn program<'k>(&self, k: Builder<'k>, a: LoraSwiGluBackwardArgs<Dev<'k>>) {
         let memory = k.tile_memory("tiles");
         let shape = Product { rows: a.rows, columns: a.columns };
-        let pair = |left: TensorMap<'k, bf16, Read>, right: TensorMap<'k, bf16, Read>, depth| Pair {
+        let pair = |left: TensorMap<'k, bf16, Read>, right, depth| Pair {
             left: left.of(X),
-            right: right.of(self.tile.right(true)),
+            right,
             by_rows: true,
             depth,
         };
-        let pairs = vec![pair(a.x, a.w, a.depth), pair(a.u, a.a, a.rank)];
+        let weights = Weights { w: a.w, packed: a.packed, absmax: a.absmax };
+        let w = self.frozen.right(weights, self.tile.right(true), a.columns);
+        let right = Right::Tiles(a.a.of(self.tile.right(true)));
+        let pairs = vec![pair(a.x, w, a.depth), pair(a.u, right, a.rank)];
         let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, pairs, vec![a.g.of(X), a.up.of(X)]);
         let out = memory.at(self.tile.ring(BESIDE).memory());
         tiled.run(|leaving, mut summed| {
@@ -147,7 +158,12 @@ impl KernelDef for LoraSwiGluBackward {
 
     fn reference(&self, a: LoraSwiGluBackwardArgs<Cpu<'_>>) {
         let mut da = vec![0.0; a.dg.len()];
-        nn(&wide(a.x), &wide(a.w), a.columns as usize, &mut da);
+        nn(
+            &wide(a.x),
+            &self.frozen.weights(Weights { w: a.w, packed: a.packed, absmax: a.absmax }),
+            a.columns as usize,
+            &mut da,
+        );
         if a.rank > 0 {
             nn(&wide(a.u), &wide(a.a), a.columns as usize, &mut da);
         }
@@ -161,20 +177,36 @@ impl Variant for LoraSwiGluBackward {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let case = |[rows, columns, depth, rank, blocks]: [u32; 5]| {
             let mut random = Random(seed);
-            let shapes = [[rows, depth], [depth, columns], [rows, rank.max(8)], [rank.max(8), columns]];
+            let x = matrix(&mut random, rows, depth);
+            let w = match self.frozen {
+                Frozen::Bf16 => {
+                    [matrix(&mut random, depth, columns), CpuArg::U8(vec![]), CpuArg::F32(vec![])]
+                }
+                Frozen::Nf4 => self.frozen.case(&mut random, [depth, columns]),
+            };
+            let shapes = [[rows, rank.max(8)], [rank.max(8), columns]];
             let shapes = shapes.into_iter().chain([[rows, columns]; 4]);
-            let mut args: Vec<CpuArg> = shapes.map(|[n, m]| matrix(&mut random, n, m)).collect();
+            let mut args: Vec<CpuArg> = [x].into_iter().chain(w).collect();
+            args.extend(shapes.map(|[n, m]| matrix(&mut random, n, m)));
             args.extend([rows, columns, depth, rank, blocks].map(CpuArg::scalar));
             let label = format!("rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks}");
             Case { label, args, bound: BOUND }
         };
-        [[1, 8, 8, 0, 1], [64, 72, 200, 72, 1], [130, self.tile.columns() + 8, 136, 8, 2]].map(case).into()
+        match self.frozen {
+            Frozen::Bf16 => {
+                [[1, 8, 8, 0, 1], [64, 72, 200, 72, 1], [130, self.tile.columns() + 8, 136, 8, 2]]
+                    .map(case)
+                    .into()
+            }
+            Frozen::Nf4 => nf4_shapes(self.tile, false).into_iter().map(case).collect(),
+        }
     }
 
     fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {
-        let [rows, columns, depth, rank] = [8, 9, 10, 11].map(|i| scalar(&args[i]));
+        let [rows, columns, depth, rank] = [10, 11, 12, 13].map(|i| scalar(&args[i]));
         Some(match param {
             "x" => [rows, depth],
+            "w" if self.frozen == Frozen::Nf4 => [8, 8],
             "w" => [depth, columns],
             "u" => [rows, rank.max(8)],
             "a" => [rank.max(8), columns],

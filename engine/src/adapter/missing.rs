@@ -1,0 +1,117 @@
+//! Projections that the settings name and the tensors lack.
+//!
+//! PEFT makes a pair for each module that the settings name and warns of those that the file has nothing for. They keep
+//! the start that the settings say: a product of 0, or numbers drawn at random, which nobody can mean.
+
+use std::ops::Range;
+
+use serde_json::{Map, Value};
+
+use crate::adapter::names::{PROJECTIONS, module};
+use crate::adapter::patterns::names;
+
+/// Which modules the settings name, of those that can have an adapter.
+#[derive(Debug)]
+pub(crate) struct Named {
+    /// Their names or the ends of them; `None` if nothing can be said.
+    targets: Option<Vec<String>>,
+    /// Their layers; `None` for all.
+    layers: Option<Vec<u64>>,
+    excluded: Vec<String>,
+    /// Whether a pair that is missing would hold random numbers.
+    pub(crate) random: bool,
+}
+
+impl Named {
+    /// Of the file's keys. What is a regular expression names nothing here: only a warning depends on it.
+    pub(crate) fn read(keys: &Map<String, Value>, targets: Option<&[String]>) -> Named {
+        let key = |key| keys.get(key).unwrap_or(&Value::Null);
+        let linear =
+            key("target_modules").as_str().is_some_and(|text| text.eq_ignore_ascii_case("all-linear"));
+        let all = linear.then(|| PROJECTIONS.map(str::to_owned).to_vec());
+        let unknown = !key("exclude_modules").is_null() && list(key("exclude_modules")).is_none();
+        // Where layers have another name, none of these modules is in a layer.
+        let elsewhere = match key("layers_pattern") {
+            Value::String(pattern) => !pattern.is_empty() && pattern != "layers",
+            Value::Array(patterns) => !patterns.is_empty() && !patterns.contains(&"layers".into()),
+            _ => false,
+        };
+        let layers = match key("layers_to_transform") {
+            Value::Number(layer) => layer.as_u64().map(|layer| vec![layer]),
+            Value::Array(layers) if !layers.is_empty() => {
+                Some(layers.iter().filter_map(Value::as_u64).collect())
+            }
+            _ => None,
+        };
+        let unknown = unknown || elsewhere && layers.is_some();
+        Named {
+            targets: targets.map(<[String]>::to_vec).or(all).filter(|_| !unknown),
+            layers,
+            excluded: list(key("exclude_modules")).unwrap_or_default(),
+            random: keys
+                .get("init_lora_weights")
+                .is_some_and(|init| matches!(init, Value::Null | Value::Bool(false))),
+        }
+    }
+
+    /// The modules of a model of so many layers that are named and not there.
+    pub(crate) fn missing(
+        &self,
+        layers: Range<usize>,
+        is_there: impl Fn(usize, usize) -> bool,
+    ) -> Vec<String> {
+        let all = layers.flat_map(|layer| (0..PROJECTIONS.len()).map(move |projection| (layer, projection)));
+        let missing = all.filter(|&(layer, projection)| {
+            self.has(layer, &module(layer, projection)) && !is_there(layer, projection)
+        });
+        missing.map(|(layer, projection)| module(layer, projection)).collect()
+    }
+
+    fn has(&self, layer: usize, module: &str) -> bool {
+        let mut targets = self.targets.iter().flatten().filter(|target| names(target, module)).peekable();
+        let in_layers = self.layers.as_ref().is_none_or(|layers| layers.contains(&(layer as u64)));
+        // A whole name is one of a layer already.
+        let whole = targets.clone().any(|target| target == module);
+        targets.peek().is_some()
+            && (in_layers || whole)
+            && !self.excluded.iter().any(|excluded| names(excluded, module))
+    }
+}
+
+fn list(value: &Value) -> Option<Vec<String>> {
+    value.as_array().map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The modules of two layers that these settings name, as PEFT's `check_target_module_exists` finds them.
+    #[test]
+    fn names_the_modules_that_peft_makes_pairs_for() {
+        let (q0, q1) = ("model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.q_proj");
+        let q = ["q_proj".to_owned()];
+        let whole = [q1.to_owned()];
+        let cases: [(&[String], Value, &[&str]); 9] = [
+            (&q, json!({}), &[q0, q1]),
+            (&q, json!({"layers_to_transform": [1]}), &[q1]),
+            (&q, json!({"layers_to_transform": 0, "layers_pattern": "layers"}), &[q0]),
+            (&q, json!({"layers_to_transform": [], "exclude_modules": []}), &[q0, q1]),
+            (&q, json!({"layers_to_transform": [0], "layers_pattern": ["h"]}), &[]),
+            (&whole, json!({"layers_to_transform": [0]}), &[q1]),
+            (&q, json!({"exclude_modules": ["layers.0.self_attn.q_proj"]}), &[q1]),
+            (&q, json!({"exclude_modules": ["proj"]}), &[q0, q1]),
+            (&q, json!({"exclude_modules": ".*0.*"}), &[]),
+        ];
+        for (targets, keys, expected) in cases {
+            let named = Named::read(keys.as_object().unwrap(), Some(targets));
+            assert_eq!(named.missing(0..2, |_, _| false), expected, "{keys}");
+        }
+        let all = json!({"target_modules": "all-linear"});
+        let named = Named::read(all.as_object().unwrap(), None);
+        assert_eq!(named.missing(0..2, |layer, _| layer == 0).len(), 7);
+        assert_eq!(Named::read(&Map::new(), None).missing(0..2, |_, _| false), [""; 0]);
+    }
+}

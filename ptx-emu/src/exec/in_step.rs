@@ -1,0 +1,82 @@
+//! Lanes that take each other to go in step: they exchange values by volatile accesses to shared memory, and nothing
+//! orders the load of one after the store of another.
+//!
+//! To PTX such accesses are relaxed, so they do not race; which value is loaded is open, since lanes are threads of their
+//! own. Here lanes go in step, and the value is right. A load is left alone whose value may be an old one:
+//!
+//! - one of a loop without stores, which polls, or one like it in front of that loop;
+//! - one of a single place by all lanes, as of a flag that ends a search.
+
+use super::block::{Checked, Worker};
+use super::lanes;
+use super::memory::Addresses;
+use super::shared::{Access, LastAccess, Shared};
+use super::tolerated::{address, is_atomic, parts};
+use super::warp::Warp;
+use crate::Class;
+use crate::code::{Code, Op};
+use crate::decode::SHARED_BASE;
+
+impl Worker<'_, '_> {
+    /// Refuses a strong load of shared memory, of so many bytes a lane, if it depends on lanes in step.
+    #[cold]
+    pub(super) fn check_step(
+        &self,
+        w: &Warp,
+        mask: u32,
+        at: &Addresses,
+        bytes: u32,
+        access: Access,
+    ) -> Checked<()> {
+        let first = at[mask.trailing_zeros() as usize % 32];
+        if lanes(mask).all(|lane| at[lane] == first) {
+            return Ok(());
+        }
+        let code = self.grid.code;
+        for lane in lanes(mask) {
+            let access = Access { thread: w.index * 32 + lane as u32, ..access };
+            let Some(store) = self.shared.stored_in_step(at[lane], bytes, access) else { continue };
+            if is_atomic(&code.places[store.pc as usize]) || polls(code, w.now.pc) {
+                continue;
+            }
+            let what = "a lane loads what another lane of its warp stored, and nothing orders the two: lanes need not go in \
+                        step, and volatile does not make them";
+            let mut fault = self.fault(w, 1 << lane, Class::WarpSynchronous, what);
+            fault.instead = "put __syncwarp() (bar.warp.sync) between the two";
+            self.locate_shared(&mut fault, at[lane]);
+            fault.other = Some(self.earlier(store.pc, store.thread.into(), "wrote"));
+            return Err(fault);
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// The strong store to some of these bytes by another lane of the warp that nothing orders before a strong load.
+    fn stored_in_step(&self, address: u64, bytes: u32, access: Access) -> Option<LastAccess> {
+        let offset = address.wrapping_sub(SHARED_BASE.into());
+        let words = offset / 4..offset.checked_add(bytes.into())?.div_ceil(4);
+        let mask = if bytes >= 4 { 15 } else { ((1 << bytes) - 1) << (offset % 4) };
+        // Both as if they were plain: then they race.
+        let load = LastAccess { strong: false, ..self.stamp(access, mask) };
+        let mut stores = words.filter_map(|word| Some(self.cells.get(word as usize)?.write));
+        stores.find(|store| store.strong && store.is_of_warp(&load) && self.races(store, &load))
+    }
+}
+
+/// Whether a load, or one of the same operand, is in a loop that stores nothing and waits for nobody.
+fn polls(code: &Code, load: u32) -> bool {
+    let place = |pc: u32| parts(&code.places[pc as usize]);
+    let of = address(place(load).1);
+    let acts = |pc| {
+        let opcode = place(pc).0.split('.').next().unwrap_or_default();
+        matches!(opcode, "st" | "atom" | "red" | "bar" | "barrier" | "call")
+    };
+    (0..).zip(&code.ops).any(|(pc, step)| match step.op {
+        Op::Branch { target, .. } if target <= pc => {
+            let again = |pc: u32| pc == load || place(pc).0.starts_with("ld") && address(place(pc).1) == of;
+            (target..=pc).any(again) && !(target..=pc).any(acts)
+        }
+        _ => false,
+    })
+}
