@@ -10,6 +10,7 @@ use crate::handle::{Id, Kind};
 use crate::machine;
 use crate::report::Object;
 use crate::state::State;
+use crate::state::images::ImageObject;
 use crate::state::objects::{AllocationKind, StreamKind};
 
 /// Called when the process ends in order, after what the program itself does then.
@@ -71,6 +72,11 @@ fn left(s: &State) -> Vec<Object> {
     );
     left.extend(s.execs.iter().map(|(id, _)| object("executable graph", id)));
     left.extend(s.links.iter().map(|(id, _)| object("link", id)));
+    let image = |(handle, object): (&u64, &ImageObject)| {
+        let what = if object.how.is_some() { "texture" } else { "surface" };
+        Object::new().text("what", what).hex("handle", *handle)
+    };
+    left.extend(s.images.iter().map(image));
     let own = |id| s.place_pools.iter().any(|place| place.default == id);
     left.extend(s.pools.iter().filter(|(id, _)| !own(*id)).map(|(id, _)| object("memory pool", id)));
     left.extend(s.contexts.iter().map(|(id, _)| {
@@ -90,6 +96,7 @@ fn memory(s: &State) -> Vec<Object> {
         AllocationKind::Managed => "managed memory",
         AllocationKind::Pool(_) => "memory of a pool",
         AllocationKind::Graph => "memory of a graph",
+        AllocationKind::Array => "array",
     };
     let allocated = s.allocations.iter().map(|(&at, made)| range(kind(made.kind), at, made.bytes));
     let registered = s.registered.iter().map(|(&at, &(bytes, _))| range("registered memory", at, bytes));

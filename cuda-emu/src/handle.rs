@@ -72,6 +72,7 @@ kinds! {
     Library LibraryId: CUlibrary = 0x6a "library" INVALID_HANDLE INVALID_HANDLE;
     Kernel KernelId: CUkernel = 0x6b "kernel" INVALID_HANDLE INVALID_HANDLE;
     Link LinkId: CUlinkState = 0x6c "link" INVALID_HANDLE INVALID_HANDLE;
+    Array ArrayId: CUarray = 0x6e "array" INVALID_HANDLE INVALID_HANDLE;
     UserObject UserObjectId: CUuserObject = 0x6d "user object" INVALID_VALUE INVALID_VALUE;
 }
 

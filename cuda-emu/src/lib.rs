@@ -59,7 +59,7 @@
 //! - launches of graphs from kernels, events of a whole context, library functions as addresses, managed variables;
 //! - contexts kept to some of the multiprocessors (UNSUPPORTED_EXEC_AFFINITY).
 //!
-//! - arrays, textures and surfaces, external memory and semaphores, graphics, green contexts, multicast, batched copies,
+//! - mipmapped and sparse arrays, views of resources, texture references, nodes of graphs that copy arrays, external memory and semaphores, graphics, green contexts, multicast, batched copies,
 //!   checkpoints and core dumps: every entry point that CUDA 13.5 declares can be found and refuses;
 //! - the private tables of `cuGetExportTable`, without which the CUDA runtime library (`libcudart`) does not start.
 //!
@@ -76,6 +76,8 @@
 //! - The event of a launch's completion or trigger is recorded when the launch has ended.
 //! - Nodes in different bodies of conditional nodes, or inside and outside of a body, are not compared for missing
 //!   edges. Work of different streams is compared for a report only.
+//! - The texels of an array lie row by row; textures and surfaces are what `ptx-emu` makes of them. Linear memory behind a
+//!   texture is a multiple of 256 bytes, as allocations are.
 //! - A per-thread default stream is one by its handle only: `cuGetProcAddress` gives no `_ptsz` twins.
 //! - Limits, cache preferences and attributes of streams are kept and change nothing.
 

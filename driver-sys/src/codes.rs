@@ -1,7 +1,6 @@
 //! Codes: integers with names, open to those that newer drivers add.
 
 use std::ffi::{c_int, c_uint};
-use std::fmt;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $type:ident($int:ty) { $($name:ident = $value:literal),* $(,)? })*) => {$(
@@ -22,8 +21,8 @@ macro_rules! codes {
             }
         }
 
-        impl fmt::Debug for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 match self.name() {
                     Some(name) => write!(f, "{name} ({})", self.0),
                     None => write!(f, "{}", self.0),
@@ -32,6 +31,8 @@ macro_rules! codes {
         }
     )*};
 }
+
+pub(crate) use codes;
 
 codes! {
     /// A property of a device.

@@ -45,7 +45,7 @@ handles! {
     CUgraphNode;
     /// A graph ready to launch.
     CUgraphExec;
-    /// A texture array, here only as a field of copies.
+    /// Texels in an order of the driver's own, which textures and surfaces are made of.
     CUarray;
     /// A loaded library: the machine code of some kernels, independent of a context.
     CUlibrary;

@@ -31,6 +31,8 @@ macro_rules! structs {
     )*};
 }
 
+pub(crate) use structs;
+
 /// A function that the driver calls on the host, as a node of a graph.
 pub type CUhostFn = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
 

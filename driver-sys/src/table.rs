@@ -11,6 +11,7 @@ use crate::api::{Function, MissingSymbol, api, c_name};
 use crate::codes::*;
 use crate::flags::*;
 use crate::handles::*;
+use crate::images::*;
 use crate::result::CUresult;
 use crate::structs::*;
 
@@ -405,6 +406,28 @@ api! {
         12030 cuStreamGetCaptureInfo_v3(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, after: *mut *const CUgraphNode, edges: *mut *const CUgraphEdgeData, count: *mut usize);
         11030 cuStreamUpdateCaptureDependencies(stream: CUstream, nodes: *mut CUgraphNode, count: usize, flags: CUstreamUpdateCaptureDependencies_flags);
         12030 cuStreamUpdateCaptureDependencies_v2(stream: CUstream, nodes: *mut CUgraphNode, edges: *const CUgraphEdgeData, count: usize, flags: CUstreamUpdateCaptureDependencies_flags);
+
+        // Arrays, textures and surfaces.
+        3020 cuArrayCreate_v2(array: *mut CUarray, descriptor: *const CUDA_ARRAY_DESCRIPTOR_v2);
+        3020 cuArray3DCreate_v2(array: *mut CUarray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR_v2);
+        3020 cuArrayGetDescriptor_v2(descriptor: *mut CUDA_ARRAY_DESCRIPTOR_v2, array: CUarray);
+        3020 cuArray3DGetDescriptor_v2(descriptor: *mut CUDA_ARRAY3D_DESCRIPTOR_v2, array: CUarray);
+        2000 cuArrayDestroy(array: CUarray);
+        7000 cuMemcpyHtoA_v2(to: CUarray, offset: usize, from: *const c_void, bytes: usize);
+        7000 cuMemcpyAtoH_v2(to: *mut c_void, from: CUarray, offset: usize, bytes: usize);
+        7000 cuMemcpyDtoA_v2(to: CUarray, offset: usize, from: CUdeviceptr, bytes: usize);
+        7000 cuMemcpyAtoD_v2(to: CUdeviceptr, from: CUarray, offset: usize, bytes: usize);
+        7000 cuMemcpyAtoA_v2(to: CUarray, offset: usize, from: CUarray, from_offset: usize, bytes: usize);
+        7000 cuMemcpyHtoAAsync_v2(to: CUarray, offset: usize, from: *const c_void, bytes: usize, stream: CUstream);
+        7000 cuMemcpyAtoHAsync_v2(to: *mut c_void, from: CUarray, offset: usize, bytes: usize, stream: CUstream);
+        5000 cuTexObjectCreate(texture: *mut CUtexObject, resource: *const CUDA_RESOURCE_DESC, how: *const CUDA_TEXTURE_DESC, view: *const CUDA_RESOURCE_VIEW_DESC);
+        5000 cuTexObjectDestroy(texture: CUtexObject);
+        5000 cuTexObjectGetResourceDesc(resource: *mut CUDA_RESOURCE_DESC, texture: CUtexObject);
+        5000 cuTexObjectGetTextureDesc(how: *mut CUDA_TEXTURE_DESC, texture: CUtexObject);
+        5000 cuTexObjectGetResourceViewDesc(view: *mut CUDA_RESOURCE_VIEW_DESC, texture: CUtexObject);
+        5000 cuSurfObjectCreate(surface: *mut CUsurfObject, resource: *const CUDA_RESOURCE_DESC);
+        5000 cuSurfObjectDestroy(surface: CUsurfObject);
+        5000 cuSurfObjectGetResourceDesc(resource: *mut CUDA_RESOURCE_DESC, surface: CUsurfObject);
 
         // No driver has this: an emulator may, to name the allocation at `address` in its faults.
         0 emuMemSetLabel(address: CUdeviceptr, label: *const c_char);

@@ -8,8 +8,9 @@ use std::io::{self, Read};
 use std::{error, fs};
 
 use ptx_emu::{
-    Fault, Kernel, KernelError, Launch, LaunchSite, Memory, Module, Order, ParseErrors, Print, Schedule,
-    SourcePlace, TensorMap, Trace, Watch, run_watched,
+    AddressMode, ChannelType, Coordinates, Fault, Filter, Image, Kernel, KernelError, Launch, LaunchSite,
+    Memory, Module, Order, ParseErrors, Print, Read as ReadMode, Sampler, Schedule, Shape, SourcePlace,
+    TensorMap, TexelFormat, Trace, Watch, run_watched,
 };
 use serde_json::{Value, json};
 
@@ -82,7 +83,7 @@ fn launch(job: &Value, module: &Module, kernel: &Kernel, schedule: &Value) -> Re
         let at = module.address(&memory, name)?.ok_or_else(|| format!("no variable {name}"))?;
         memory.write(at, &fs::read(string(&symbol["data"])?)?)?;
     }
-    let params = parameters(kernel, list(&job["args"]), &buffers)?;
+    let params = parameters(&memory, kernel, list(&job["args"]), &buffers)?;
     let launch = Launch {
         kernel,
         grid: triple(&job["grid"])?,
@@ -126,14 +127,22 @@ fn buffer(memory: &Memory, buffer: &Value) -> Result<(u64, usize), Failure> {
 }
 
 /// The parameter block: each argument's bytes, with the addresses of buffers put in where it says.
-fn parameters(kernel: &Kernel, args: &[Value], buffers: &[(u64, usize)]) -> Result<Vec<u8>, Failure> {
+fn parameters(
+    memory: &Memory,
+    kernel: &Kernel,
+    args: &[Value],
+    buffers: &[(u64, usize)],
+) -> Result<Vec<u8>, Failure> {
     let params = &kernel.params;
     if params.len() != args.len() {
         return Err(format!("{} has {} parameters, {} given", kernel.name, params.len(), args.len()).into());
     }
     let mut block = vec![0; params.last().map_or(0, |p| p.offset + p.size) as usize];
     for (param, arg) in params.iter().zip(args) {
-        let bytes = argument(arg, buffers)?;
+        let bytes = match arg["image"].is_object() {
+            true => object(memory, &arg["image"], buffers)?.to_le_bytes().to_vec(),
+            false => argument(arg, buffers)?,
+        };
         if bytes.len() != param.size as usize {
             return Err(format!("`{}` has {} bytes, {} given", param.name, param.size, bytes.len()).into());
         }
@@ -155,6 +164,67 @@ fn argument(arg: &Value, buffers: &[(u64, usize)]) -> Result<Vec<u8>, Failure> {
         bytes[at..at + 8].copy_from_slice(&buffers[index].0.to_le_bytes());
     }
     Ok(bytes)
+}
+
+/// The handle of a texture or surface over a buffer.
+fn object(memory: &Memory, given: &Value, buffers: &[(u64, usize)]) -> Result<u64, Failure> {
+    let extent = triple(&given["extent"])?;
+    let format =
+        TexelFormat { channel: channel(&given["type"])?, channels: number(&given["channels"])? as u32 };
+    let mut image = Image::new(format, shape(&given["shape"])?, extent);
+    image.address = buffers[number(&given["buffer"])? as usize].0;
+    Ok(match given["sampler"].is_object() {
+        true => memory.add_texture(&image, &sampler(&given["sampler"])?)?,
+        false => memory.add_surface(&image)?,
+    })
+}
+
+fn channel(name: &Value) -> Result<ChannelType, Failure> {
+    Ok(match string(name)? {
+        "u1" => ChannelType::U8,
+        "u2" => ChannelType::U16,
+        "u4" => ChannelType::U32,
+        "i1" => ChannelType::S8,
+        "i2" => ChannelType::S16,
+        "i4" => ChannelType::S32,
+        "f2" => ChannelType::F16,
+        "f4" => ChannelType::F32,
+        other => return Err(format!("no channels of {other}").into()),
+    })
+}
+
+fn shape(name: &Value) -> Result<Shape, Failure> {
+    Ok(match string(name)? {
+        "1dfetch" => Shape::Linear,
+        "1d" => Shape::D1,
+        "2d" => Shape::D2,
+        "3d" => Shape::D3,
+        "1dlayered" => Shape::Layers1,
+        "2dlayered" => Shape::Layers2,
+        "cube" => Shape::Cube,
+        other => return Err(format!("no image of shape {other}").into()),
+    })
+}
+
+fn sampler(given: &Value) -> Result<Sampler, Failure> {
+    let mode = match string(&given["address"])? {
+        "clamp" => AddressMode::Clamp,
+        "wrap" => AddressMode::Wrap,
+        "mirror" => AddressMode::Mirror,
+        "border" => AddressMode::Border,
+        other => return Err(format!("no address mode {other}").into()),
+    };
+    let or = |name: &str, value: &str| given[name] == value;
+    Ok(Sampler {
+        address: [mode; 3],
+        filter: if or("filter", "linear") { Filter::Linear } else { Filter::Point },
+        read: if or("read", "float") { ReadMode::NormalizedFloat } else { ReadMode::Element },
+        coordinates: match given["normalized"] == true {
+            true => Coordinates::Normalized,
+            false => Coordinates::Texels,
+        },
+        ..Sampler::POINT
+    })
 }
 
 fn tensor_map(map: &Value, buffers: &[(u64, usize)]) -> Result<TensorMap, Failure> {

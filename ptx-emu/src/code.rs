@@ -223,6 +223,8 @@ pub(crate) enum Op {
     /// `cp.async.bulk.tensor` out of shared memory
     TensorStore(Box<TensorCopy>),
     TensorMap(Box<OfMap>),
+    /// `tex`, `tld4`, `suld`, `sust`, `txq`, `suq`
+    Image(Box<crate::image_code::OfImage>),
     /// `st.async` and `red.async`
     AsyncStore(Box<AsyncStore>),
     /// `cp.async.bulk` out of shared memory

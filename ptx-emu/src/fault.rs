@@ -40,7 +40,7 @@ pub enum Class {
     ToleratedRace,
     /// A volatile load of what another lane of the warp stored by a volatile store, which nothing orders before it.
     WarpSynchronous,
-    /// Data loaded with `.nc` was written during the same launch; found in traced launches.
+    /// Data loaded with `.nc` was written during the same launch, or before a texture read it; found in traced launches.
     ReadOnlyWritten,
     /// An mbarrier used against its rules: before it is initialised, with more arrivals than its count, with a
     /// transaction nobody could complete, or as ordinary memory.
@@ -57,7 +57,8 @@ pub enum Class {
     /// Shared memory that ordinary stores wrote and that a product or a bulk copy reads, or that ordinary loads and
     /// stores used and that a bulk copy overwrites, without `fence.proxy.async` between.
     ProxyFence,
-    /// A tensor map, or the descriptor of a matrix, that does not describe what it is used for.
+    /// A tensor map, the descriptor of a matrix, or the handle of a texture or surface, that does not describe what it is
+    /// used for.
     Descriptor,
     /// Shared memory of another block of the cluster that is used when that block may have ended.
     ClusterExit,

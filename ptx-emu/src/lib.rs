@@ -63,6 +63,8 @@
 //! In the run (see [`Class`]):
 //!
 //! - accesses out of bounds, misaligned for the whole vector, or to freed memory;
+//! - handles that are no texture or surface, or one of another shape or with other numbers than the instruction reads; layers
+//!   that are not there, channels that a texture does not have, accesses outside of surfaces under `.trap`;
 //! - loads of bytes, and reads of registers, that nobody has written. A register is read when its value decides about
 //!   something: a branch, an address, a store, a call. What is computed of it before has no value either. Shared and
 //!   local memory without a value is a fault when what was loaded is read in this sense; other memory, when it is loaded;
@@ -151,6 +153,14 @@
 //!   proxy is not checked.
 //! - Conversions to floats of four and six bits give the largest for NaN, and `.ue8m0x2` drops signs, as NVIDIA's headers
 //!   compute them on the host; no device was asked.
+//! - Textures and surfaces are ordinary memory, which [`Image`] and [`Sampler`] describe, behind 64-bit handles; the texels of
+//!   arrays lie row by row. Coordinates and filters follow the CUDA C++ Programming Guide, "Texture Fetching": weights
+//!   are rounded to the nearest of 8 fractional bits, and the mean of texels is rounded once. What the guide leaves open
+//!   was not tried on a device: a linear filter that clamps goes over into the texel at the edge; NaN, and infinity where
+//!   texels are repeated, are coordinate 0; texels of weight 0 are not read; faces of cube maps are filtered one by one.
+//!   Linear memory that is read by index is 0 beyond its ends. There is one level of texels, which gradients and levels do not change. In a traced launch, a
+//!   fetch of bytes that were written before in the launch is a fault. Accesses of surfaces are loads and stores of global
+//!   memory, which see each other.
 //! - Tensor maps have a format of their own, which [`TensorMap`] writes.
 //! - An asynchronous copy takes some turns of other warps, or completes when all warps wait. Its source is read at the
 //!   end. A copy that no thread waits for is a fault, and so is a block whose warps all wait.
@@ -214,7 +224,8 @@
 //!   `free`, `__assertfail` and `cudaGraphSetConditional`), `wgmma` in functions, other `%reserved_smem_offset` registers, `mma.m8n8k4` of
 //!   halves, sparse `wgmma`, sparse `mma` with a `.kind`, `wgmma` with sums of halves, matrices without a swizzle along
 //!   their rows, bulk copies between shared memories, reductions of tensors, tensor maps of images, arrivals and waits
-//!   with `.relaxed`, textures, surfaces, 128-bit values, products of 4-bit and 6-bit floats, conversions to these from
+//!   with `.relaxed`, mipmaps, depths that are compared, textures of many samples, reductions and formatted stores of
+//!   surfaces, textures by name (`.texref`), 128-bit values, products of 4-bit and 6-bit floats, conversions to these from
 //!   halves, `fma.oob`, negated operands of `vmad`.
 
 #![forbid(unsafe_code)]
@@ -234,6 +245,8 @@ mod flow;
 mod fragment_code;
 mod heap;
 mod host_block;
+mod image;
+mod image_code;
 mod isa;
 mod launch;
 mod memory;
@@ -250,6 +263,9 @@ mod watch;
 pub use accesses::{Accesses, Conflict, ConflictKind, Trigger};
 pub use fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
 pub use host_block::HostBlock;
+pub use image::{
+    AddressMode, ChannelType, Coordinates, Filter, Image, ImageError, Read, Sampler, Shape, TexelFormat,
+};
 pub use launch::{Launch, LaunchSite, Order, Print, Schedule, Stats, Trace, run, run_at, run_watched};
 pub use memory::{Memory, Taken};
 pub use memory_error::MemoryError;
@@ -270,4 +286,4 @@ macro_rules! debug_is_display {
     )*};
 }
 
-debug_is_display!(Fault, KernelError, MemoryError, ParseError, ParseErrors, check::CheckError);
+debug_is_display!(Fault, ImageError, KernelError, MemoryError, ParseError, ParseErrors, check::CheckError);

@@ -16,6 +16,7 @@ use crate::allocation::{Allocation, Storage};
 use crate::fault::AllocationInfo;
 use crate::heap::Heap;
 use crate::host_block::HostBlock;
+use crate::image::Objects;
 use crate::launch::LaunchSite;
 use crate::memory_error::MemoryError;
 use crate::statics::Static;
@@ -66,6 +67,8 @@ pub(crate) struct Table {
     freed: Vec<AllocationInfo>,
     /// The heaps of devices whose kernels have called `malloc`.
     heaps: BTreeMap<u32, Arc<Heap>>,
+    /// Textures and surfaces.
+    objects: Arc<Objects>,
 }
 
 /// Memory without an address, and what it holds.
@@ -269,6 +272,12 @@ impl Memory {
         }
     }
 
+    /// Changes the textures and surfaces; launches in flight keep theirs.
+    pub(crate) fn change_objects<T>(&self, change: impl FnOnce(&mut Objects) -> T) -> T {
+        let mut slot = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        change(Arc::make_mut(&mut Arc::make_mut(&mut slot).objects))
+    }
+
     /// Copies bytes to the host, initialised or not (see [`Memory::uninitialised`]).
     ///
     /// # Errors
@@ -447,7 +456,7 @@ impl Memory {
         let live = table.live.iter().filter(|a| reaches(a)).cloned().collect();
         let heaps = table.heaps.iter().filter(|(owner, _)| place.reaches(**owner));
         let heaps = heaps.map(|(owner, heap)| (*owner, heap.clone())).collect();
-        Arc::new(Table { live, freed: table.freed.clone(), heaps })
+        Arc::new(Table { live, freed: table.freed.clone(), heaps, objects: table.objects.clone() })
     }
 
     fn insert(&self, new: Allocation) {
@@ -506,6 +515,11 @@ impl Table {
     /// The live allocations, sorted by base.
     pub(crate) fn live(&self) -> &[Arc<Allocation>] {
         &self.live
+    }
+
+    /// The textures and surfaces.
+    pub(crate) fn objects(&self) -> &Objects {
+        &self.objects
     }
 
     /// The live allocation that holds `address`; an empty one holds its base.

@@ -2,7 +2,8 @@
 
 A case is a function beside a kernel's source, decorated with the launch. It takes a seeded random generator and gives
 the arguments in order: an array is a buffer that the kernel must leave as it is, `Out` one that it fills, `InOut` one
-that it changes, a NumPy scalar a value, `Struct` a structure, `TensorMap` a tensor map.
+that it changes, a NumPy scalar a value, `Struct` a structure, `TensorMap` a tensor map, `Texture` and `Surface` what
+their names say.
 """
 
 from dataclasses import dataclass, field
@@ -51,6 +52,29 @@ class TensorMap:
     array: Any
     boxed: tuple
     swizzle: int = 0
+
+
+@dataclass
+class Texture:
+    """A texture of an array, whose last axis is channels where there are several. `shape` is `1d` to `3d` by the other
+    axes, if it is not given; layers and slices are the first axis."""
+
+    array: Any
+    channels: int = 1
+    shape: str = ""
+    filter: str = "point"
+    address: str = "clamp"
+    read: str = "element"
+    normalized: bool = False
+
+
+@dataclass
+class Surface:
+    """A surface over a buffer, as `Texture`."""
+
+    array: Any
+    channels: int = 1
+    shape: str = ""
 
 
 @dataclass

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cases import Case, InOut, Out, Struct, TensorMap
+from cases import Case, InOut, Out, Struct, Surface, TensorMap, Texture
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -147,11 +147,24 @@ class Job:
             (rows, columns), size = like.shape, like.itemsize
             rest = {"element": size, "dims": [columns, rows], "strides": [columns * size], "boxed": arg.boxed[::-1]}
             return {"map": {"buffer": self.buffer(arg.array), "swizzle": arg.swizzle, **rest}}
+        if isinstance(arg, (Texture, Surface)):
+            return self.image(arg)
         if isinstance(arg, Struct):
             return self.struct(arg)
         if isinstance(arg, (np.ndarray, Out, InOut)) and not (isinstance(arg, np.ndarray) and arg.ndim == 0):
             return {"bytes": [0] * 8, "pointers": [[0, self.buffer(arg)]]}
         return {"bytes": list(np.asarray(arg).tobytes())}
+
+    def image(self, arg):
+        """A texture, or a surface, which has no sampler."""
+        like = arg.array.expected if isinstance(arg.array, Out) else getattr(arg.array, "initial", arg.array)
+        like = np.asarray(like)
+        size = list(like.shape[: like.ndim - (arg.channels > 1)])[::-1]
+        shape = arg.shape or f"{len(size)}d"
+        extent = [size[0], 1, size[1]] if shape == "1dlayered" else [*size, 1, 1][:3]
+        sampler = {k: getattr(arg, k) for k in ["filter", "address", "read", "normalized"]} if isinstance(arg, Texture) else None
+        image = {"type": like.dtype.str[1:], "channels": arg.channels, "shape": shape, "extent": extent}
+        return {"image": {"buffer": self.buffer(arg.array), "sampler": sampler, **image}}
 
     def struct(self, struct):
         data, pointers, widest = [], [], 1

@@ -55,6 +55,7 @@ fn ptx_emu_samples() -> Vec<(&'static str, Box<dyn Error>)> {
         ("ptx-emu::CheckError", ptx_emu::check::CheckError::Count { given: 1, wanted: 2 }.into()),
         ("ptx-emu::Fault", fault().into()),
         ("ptx-emu::KernelError", ptx_emu::KernelError::NotFound { name: "k".into(), known: vec![] }.into()),
+        ("ptx-emu::ImageError", Memory::new(16).remove_object(1).unwrap_err().into()),
         ("ptx-emu::MemoryError", Memory::new(16).alloc(32).unwrap_err().into()),
         ("ptx-emu::ParseError", errors.0[0].clone().into()),
         ("ptx-emu::ParseErrors", errors.into()),

@@ -40,15 +40,19 @@ fn what_is_lacking_is_counted() {
     let end = emu("lacking", &[]);
     assert_eq!(end.code, Some(1));
     assert!(end.out.contains("2 kernels, 1 of which cannot run"), "{}", end.out);
-    assert!(end.out.contains("lacks()\n    the emulator lacks tex.2d.v4.f32.s32 (line 11)\n"), "{}", end.out);
+    assert!(
+        end.out.contains("lacks()\n    the emulator lacks sured.b.add.1d.u32.trap (line 11)\n"),
+        "{}",
+        end.out
+    );
     let end = emu("lacking", &["--missing"]);
     assert_eq!(end.code, Some(1));
-    assert!(end.out.starts_with("     1  tex.2d.v4.f32.s32  (first in line 11)\n"), "{}", end.out);
+    assert!(end.out.starts_with("     1  sured.b.add.1d.u32.trap  (first in line 11)\n"), "{}", end.out);
     assert!(end.out.ends_with("lacking.ptx: the emulator lacks 1 form, in 1 place\n"), "{}", end.out);
     assert!(emu("clean", &["--missing"]).out.ends_with("clean.ptx: the emulator lacks nothing\n"));
     let end = emu("lacking", &["-k", "lacks"]);
     assert_eq!(end.code, Some(2));
-    assert!(end.err.contains("tex.2d.v4.f32.s32"), "{}", end.err);
+    assert!(end.err.contains("sured.b.add.1d.u32.trap"), "{}", end.err);
     assert_eq!(emu("lacking", &["-k", "runs"]).code, Some(0));
 }
 
@@ -291,4 +295,30 @@ fn a_program_without_the_driver_is_not_clean() {
     assert!(end.out.starts_with("finding 1: OutOfBounds: x\n"), "{}", end.out);
     let end = run(&["emu", "exec", "--library", "none", "--", "true"]);
     assert!(end.code == Some(2) && end.err.starts_with("error: --library none: "), "{}", end.err);
+}
+
+const DOUBLED: &[&str] = &["-k", "doubled", "--race"];
+
+#[test]
+fn textures_and_surfaces_are_arguments() {
+    let texture = ["--arg", "t=tex2d:f32:4x2:linear=iota"];
+    let (all, surface) = (["--block", "4,2"], ["--arg", "s=surf2d:f32:4x2"]);
+    let end =
+        emu("textures", &[DOUBLED, &all, &texture, &surface, &["--expect", "s=0,2,4,6,8,10,12,14"]].concat());
+    assert_eq!((end.code, end.err.as_str()), (Some(0), ""), "{}", end.out);
+    assert!(end.out.contains("s: out f32[8] = 0, 2, 4, 6, 8, 10, 12, 14\n"), "{}", end.out);
+    let end = emu("textures", &[DOUBLED, &["--block", "5,2"], &texture, &surface].concat());
+    assert_eq!(end.code, Some(1));
+    let found = "OutOfBounds: 4 bytes at x = 16 bytes, y = 0, z = 0 of a 2D surface of 16 bytes x 2 x 1";
+    assert!(end.out.contains(found), "{}", end.out);
+    let layers = ["--arg", "t=tex2dlayered:f32:4x2x3"];
+    let end = emu("textures", &[DOUBLED, &all, &layers, &surface].concat());
+    let found = "Descriptor: a texture is 2D layered, where this instruction is of a 2D one";
+    assert!(end.code == Some(1) && end.out.contains(found), "{}", end.out);
+    let plain = ["--arg", "t=in:f32:8"];
+    let end = emu("textures", &[DOUBLED, &all, &plain, &surface].concat());
+    assert!(end.code == Some(1) && end.out.contains("is not the handle of a texture"), "{}", end.out);
+    let end = emu("textures", &[DOUBLED, &all, &["--arg", "t=tex2d:u32:4x2:linear"], &surface].concat());
+    let refused = "the texture or surface `t`: a linear filter is of floats";
+    assert!(end.code == Some(2) && end.err.contains(refused), "{}", end.err);
 }

@@ -10,6 +10,7 @@ use crate::api::node_content::copy_of;
 use crate::error::{Result, require};
 use crate::ffi::pointer::In;
 use crate::machine::Machine;
+use crate::state::images::ArrayBox;
 use crate::work::Work;
 use crate::work::copy::{CopyWork, FillWork, Location};
 
@@ -95,20 +96,41 @@ fn of_peers(m: &'static Machine, p: &CUDA_MEMCPY3D_PEER) -> Result<CUDA_MEMCPY3D
     })
 }
 
+/// The same copy, of addresses in place of arrays.
+fn of_arrays(m: &'static Machine, p: &CUDA_MEMCPY3D_v2) -> Result<CUDA_MEMCPY3D_v2> {
+    let mut p = *p;
+    let s = m.state();
+    require(p.srcLOD == 0 && p.dstLOD == 0, || "a level of detail of a copy is not 0".into())?;
+    let size = [p.WidthInBytes, p.Height, p.Depth];
+    if p.srcMemoryType == CUmemorytype::ARRAY {
+        let array = s.array(p.srcArray)?.1;
+        p.srcDevice = array.place(&ArrayBox { at: [p.srcXInBytes, p.srcY, p.srcZ], size })?;
+        (p.srcPitch, p.srcHeight) = (array.image.pitch as usize, array.image.extent[1] as usize);
+        (p.srcMemoryType, p.srcXInBytes, p.srcY, p.srcZ) = (CUmemorytype::DEVICE, 0, 0, 0);
+    }
+    if p.dstMemoryType == CUmemorytype::ARRAY {
+        let array = s.array(p.dstArray)?.1;
+        p.dstDevice = array.place(&ArrayBox { at: [p.dstXInBytes, p.dstY, p.dstZ], size })?;
+        (p.dstPitch, p.dstHeight) = (array.image.pitch as usize, array.image.extent[1] as usize);
+        (p.dstMemoryType, p.dstXInBytes, p.dstY, p.dstZ) = (CUmemorytype::DEVICE, 0, 0, 0);
+    }
+    Ok(p)
+}
+
 /// The work of a copy, or none for a copy of no bytes.
 fn work_of(m: &'static Machine, p: &CUDA_MEMCPY3D_v2) -> Result<Option<CopyWork>> {
     if p.WidthInBytes == 0 || p.Height == 0 || p.Depth == 0 {
         return m.state().context().map(|_| None);
     }
-    copy_of(m.device, p).map(Some)
+    copy_of(m.device, &of_arrays(m, p)?).map(Some)
 }
 
-fn copy_now(m: &'static Machine, p: &CUDA_MEMCPY3D_v2) -> Result {
+pub(crate) fn copy_now(m: &'static Machine, p: &CUDA_MEMCPY3D_v2) -> Result {
     work_of(m, p)?.map_or(Ok(()), |copy| run_now(m, Work::Copy(copy)))
 }
 
 /// Pageable memory is read when the call is made, unless the copy is captured.
-fn copy_async(m: &'static Machine, p: &CUDA_MEMCPY3D_v2, stream: CUstream) -> Result {
+pub(crate) fn copy_async(m: &'static Machine, p: &CUDA_MEMCPY3D_v2, stream: CUstream) -> Result {
     let Some(mut copy) = work_of(m, p)? else { return Ok(()) };
     let mut s = m.state();
     let id = s.stream(stream)?;

@@ -229,6 +229,15 @@ fn close(m: &'static Machine, id: ContextId) {
     for module in s.modules.ids(|module| module.context == id) {
         s.unload(module);
     }
+    for array in s.arrays.ids(|array| array.context == id) {
+        s.arrays.remove(array);
+    }
+    let images: Vec<u64> = s.images.iter().filter(|(_, i)| i.context == id).map(|(&at, _)| at).collect();
+    for image in images {
+        s.images.remove(&image);
+        // A handle on record is one of the memory's.
+        let _ = m.device.memory.remove_object(image);
+    }
     let addresses: Vec<u64> =
         s.allocations.iter().filter(|(_, a)| a.context == id).map(|(&at, _)| at).collect();
     for address in addresses {

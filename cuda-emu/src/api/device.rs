@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use warpwright_driver_sys::*;
 
 use crate::api::export::exports;
+use crate::api::texture::{TEXTURE_ALIGNMENT, TEXTURE_PITCH_ALIGNMENT};
 use crate::device::{MAX_BLOCK, MAX_GRID, MAX_THREADS, SHARED};
 use crate::error::{Result, refuse, require};
 use crate::exit;
@@ -155,7 +156,8 @@ fn attribute_value(m: &Machine, attribute: CUdevice_attribute, device: CUdevice)
         attribute if is_supported(attribute) => 1,
         A::MAX_ACCESS_POLICY_WINDOW_SIZE => 128 << 20,
         A::MAX_PITCH => i32::MAX as u32,
-        A::TEXTURE_ALIGNMENT | A::TEXTURE_PITCH_ALIGNMENT => 512,
+        A::TEXTURE_ALIGNMENT => TEXTURE_ALIGNMENT,
+        A::TEXTURE_PITCH_ALIGNMENT => TEXTURE_PITCH_ALIGNMENT,
         A::TENSOR_MAP_ACCESS_SUPPORTED | A::CLUSTER_LAUNCH => {
             (m.device.config.compute_capability >= (9, 0)).into()
         }

@@ -235,7 +235,7 @@ impl State {
     /// Takes an allocation that a program may free off the record.
     pub(crate) fn forget(&mut self, address: u64) -> Result<Allocation> {
         match self.allocations.get(&address).map(|a| a.kind) {
-            None | Some(AllocationKind::Host(_)) => {
+            None | Some(AllocationKind::Host(_) | AllocationKind::Array) => {
                 return refuse(
                     CUresult::INVALID_VALUE,
                     format!("0x{address:x} is not the base of an allocation"),

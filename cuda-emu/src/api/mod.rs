@@ -4,6 +4,7 @@
 
 pub(crate) mod absent;
 pub(crate) mod address;
+pub(crate) mod array;
 pub(crate) mod boxes;
 pub(crate) mod capture;
 pub(crate) mod context;
@@ -34,5 +35,6 @@ pub(crate) mod private;
 pub(crate) mod stream;
 pub(crate) mod symbols;
 pub(crate) mod tensor_map;
+pub(crate) mod texture;
 pub(crate) mod unsupported;
 pub(crate) mod words;

@@ -214,7 +214,12 @@ fn end(
     let address = match kind {
         CUmemorytype::HOST => host,
         CUmemorytype::DEVICE | CUmemorytype::UNIFIED => device_address,
-        other => return refuse(CUresult::NOT_SUPPORTED, format!("memory of type {other:?} is not emulated")),
+        other => {
+            return refuse(
+                CUresult::NOT_SUPPORTED,
+                format!("copies of {other:?} in nodes of graphs are not emulated; capture the copy"),
+            );
+        }
     };
     let address = address.wrapping_add(offset as u64);
     let place = match kind {

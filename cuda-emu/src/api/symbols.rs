@@ -6,9 +6,9 @@ use warpwright_driver_sys::*;
 
 use crate::api::export::{Export, exports};
 use crate::api::{
-    absent, address, boxes, capture, context, copy, device, edges, event, exec, exec_update, function, graph,
-    graph_memory, launch, library, link, mapping, memory, module, node, node_params, occupancy, peer, pool,
-    private, stream, tensor_map, unsupported, words,
+    absent, address, array, boxes, capture, context, copy, device, edges, event, exec, exec_update, function,
+    graph, graph_memory, launch, library, link, mapping, memory, module, node, node_params, occupancy, peer,
+    pool, private, stream, tensor_map, texture, unsupported, words,
 };
 use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::{In, Out};
@@ -51,6 +51,8 @@ pub(crate) fn chapters() -> impl Iterator<Item = &'static [Export]> {
         graph_memory::EXPORTS,
         words::EXPORTS,
         tensor_map::EXPORTS,
+        array::EXPORTS,
+        texture::EXPORTS,
         unsupported::EXPORTS,
         absent::EXPORTS,
         private::EXPORTS,
@@ -88,6 +90,8 @@ pub(crate) fn table(version: u32) -> Api {
         graph_memory::fill_api,
         words::fill_api,
         tensor_map::fill_api,
+        array::fill_api,
+        texture::fill_api,
         unsupported::fill_api,
         capture::fill_api,
         fill_api,

@@ -109,6 +109,7 @@ by_value!(
     CUlinkState,
     CUmemoryPool,
     CUuserObject,
+    CUarray,
     CUlogsCallbackHandle,
     CUlimit,
     CUfunc_cache,

@@ -2,6 +2,7 @@
 
 pub(crate) mod capture;
 pub(crate) mod graphs;
+pub(crate) mod images;
 pub(crate) mod kernels;
 pub(crate) mod libraries;
 pub(crate) mod mappings;
@@ -20,6 +21,7 @@ use crate::device::Device;
 use crate::error::{Result, refuse};
 use crate::graph::nodes::{Graph, Node};
 use crate::handle::{ContextId, Table, kind};
+use crate::state::images::{Array, ImageObject};
 use crate::state::mappings::Mappings;
 use crate::state::objects::{
     Advice, Allocation, Capture, Context, DevicePools, Event, Exec, Library, LibraryKernel, Link, Module,
@@ -46,6 +48,9 @@ pub(crate) struct State {
     pub(crate) user_objects: Table<kind::UserObject, UserObject>,
     pub(crate) captures: BTreeMap<u64, Capture>,
     pub(crate) allocations: BTreeMap<u64, Allocation>,
+    pub(crate) arrays: Table<kind::Array, Array>,
+    /// Textures and surfaces by their handles.
+    pub(crate) images: BTreeMap<u64, ImageObject>,
     pub(crate) mappings: Mappings,
     /// What was said about managed memory, by the base of the allocation.
     pub(crate) managed: BTreeMap<u64, Advice>,
@@ -89,6 +94,8 @@ impl State {
             user_objects: Table::default(),
             captures: BTreeMap::new(),
             allocations: BTreeMap::new(),
+            arrays: Table::default(),
+            images: BTreeMap::new(),
             mappings: Mappings::default(),
             registered: BTreeMap::new(),
         }

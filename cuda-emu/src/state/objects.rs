@@ -177,6 +177,8 @@ pub(crate) enum AllocationKind {
     Pool(PoolId),
     /// Memory that a graph allocates.
     Graph,
+    /// The texels of an array.
+    Array,
 }
 
 /// The pools of one place: a device, the host, or managed memory.

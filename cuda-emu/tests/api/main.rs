@@ -21,4 +21,5 @@ mod overlap;
 mod start;
 mod streams;
 mod tensor_maps;
+mod textures;
 mod turns;

@@ -169,11 +169,11 @@ fn stale_and_foreign_handles_are_refused() {
 #[test]
 fn what_the_emulator_lacks_is_refused_at_first_use() {
     let emu = emu();
-    let textured = ".visible .entry textured(.param .u64 t)\n{\n.reg .b64 %t; .reg .f32 %f<5>;\nld.param.u64 %t, [t];\n\
-                    tex.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%t, {%f4, %f4}];\nret;\n}\n";
-    let module = emu.try_load(&format!("{PTX}{textured}")).expect("it is PTX");
+    let reduced = ".visible .entry reduced(.param .u64 t)\n{\n.reg .b64 %t; .reg .b32 %r<2>;\nld.param.u64 %t, [t];\n\
+                    sured.b.add.1d.u32.trap [%t, {%r1}], %r1;\nret;\n}\n";
+    let module = emu.try_load(&format!("{PTX}{reduced}")).expect("it is PTX");
     let mut function = CUfunction::NULL;
     assert_eq!(code!(emu, cuModuleGetFunction(&mut function, module, c"add".as_ptr())), 0);
-    assert_eq!(code!(emu, cuModuleGetFunction(&mut function, module, c"textured".as_ptr())), 801);
-    assert!(emu.last_log().contains("unsupported in ptx-emu: tex.2d.v4.f32.f32"), "{}", emu.last_log());
+    assert_eq!(code!(emu, cuModuleGetFunction(&mut function, module, c"reduced".as_ptr())), 801);
+    assert!(emu.last_log().contains("unsupported in ptx-emu: sured.b.add.1d.u32.trap"), "{}", emu.last_log());
 }

@@ -132,7 +132,10 @@ fn what_is_not_emulated_is_found_and_refuses_by_name() {
         function
     };
     for (name, why) in [
-        (c"cuArrayCreate", "cuArrayCreate_v2: arrays, textures and surfaces are not emulated"),
+        (
+            c"cuMipmappedArrayCreate",
+            "cuMipmappedArrayCreate: mipmaps, texture references, and arrays in parts are not emulated; there are arrays, and textures and surfaces as objects",
+        ),
         (c"cuGraphicsMapResources", "cuGraphicsMapResources: graphics interfaces are not emulated"),
     ] {
         type Refused = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64) -> CUresult;

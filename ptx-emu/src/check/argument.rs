@@ -1,6 +1,7 @@
 //! Buffers and arguments of a check.
 
 use super::element::{Element, ElementType};
+use crate::image::{Image, Sampler};
 use crate::memory::Memory;
 use crate::memory_error::MemoryError;
 
@@ -19,6 +20,17 @@ pub struct Buffer {
     pub contents: Option<Vec<u8>>,
     /// What it must hold afterwards.
     pub expected: Option<Expected>,
+    /// The texture or surface that it is to the kernel, whose handle is the argument then.
+    pub view: Option<View>,
+}
+
+/// A texture or surface over a buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// The image, from the buffer's beginning on, whatever its address says.
+    pub image: Image,
+    /// How a texture is read; a surface has none.
+    pub sampler: Option<Sampler>,
 }
 
 /// What a kernel may do with a buffer.
@@ -50,7 +62,15 @@ impl Buffer {
 
     /// A buffer for what a kernel writes.
     pub fn empty(name: &str, element: ElementType, count: usize) -> Buffer {
-        Buffer { name: name.into(), role: Role::Out, element, count, contents: None, expected: None }
+        Buffer {
+            name: name.into(),
+            role: Role::Out,
+            element,
+            count,
+            contents: None,
+            expected: None,
+            view: None,
+        }
     }
 
     /// Its size.
@@ -66,6 +86,21 @@ impl Buffer {
             memory.write(address, contents)?;
         }
         Ok(address)
+    }
+
+    /// What an argument that names it is: the handle of its texture or surface, or its address.
+    pub(super) fn handle(&self, memory: &Memory, address: u64) -> Result<u64, String> {
+        let Some(view) = &self.view else { return Ok(address) };
+        let (has, needs) = (self.bytes() as u64, view.image.bytes());
+        if has < needs {
+            return Err(format!("its image has {needs} bytes, and the buffer {has}"));
+        }
+        let image = Image { address, ..view.image.clone() };
+        let made = match &view.sampler {
+            Some(sampler) => memory.add_texture(&image, sampler),
+            None => memory.add_surface(&image),
+        };
+        made.map_err(|error| error.to_string())
     }
 
     /// What it holds, and how many bytes nobody has written.
@@ -93,7 +128,7 @@ pub struct Argument(pub Vec<Field>);
 pub enum Field {
     /// These bytes.
     Bytes(Vec<u8>),
-    /// The address of a buffer.
+    /// The address of a buffer, or the handle of its texture or surface.
     Pointer {
         /// Its number among the buffers of the check.
         buffer: usize,

@@ -47,12 +47,13 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
-pub use argument::{Argument, Buffer, Expected, Field, Role};
+pub use argument::{Argument, Buffer, Expected, Field, Role, View};
 pub use element::{Element, ElementType};
 pub use finding::{Finding, Place, Problem};
 pub use report::{Note, Report};
 
 use crate::Class;
+use crate::image::{Image, Sampler};
 use crate::launch::{Launch, LaunchSite, Order, Schedule, Trace, run_watched};
 use crate::memory::Memory;
 use crate::memory_error::MemoryError;
@@ -150,6 +151,13 @@ pub enum CheckError {
         /// What is wrong with it.
         what: String,
     },
+    /// A texture or surface cannot be made.
+    View {
+        /// The name of its buffer.
+        name: String,
+        /// What is wrong with it.
+        what: String,
+    },
     /// There is no room for the buffers.
     Memory(MemoryError),
     /// The launch itself is impossible.
@@ -170,6 +178,7 @@ impl std::fmt::Display for CheckError {
                 )
             }
             Self::Variable { name, what } => write!(f, "variable `{name}`: {what}"),
+            Self::View { name, what } => write!(f, "the texture or surface `{name}`: {what}"),
             Self::Memory(error) => error.fmt(f),
             Self::Launch(what) => write!(f, "the launch is impossible: {what}"),
         }
@@ -240,6 +249,24 @@ impl<'a> Check<'a> {
         self.buffer(Buffer::empty(name, T::TYPE, count))
     }
 
+    /// A texture of these channels, row by row, which the kernel only reads; the argument that is its handle.
+    pub fn texture<T: Element>(
+        &mut self,
+        name: &str,
+        image: Image,
+        sampler: Sampler,
+        channels: &[T],
+    ) -> Argument {
+        let view = Some(View { image, sampler: Some(sampler) });
+        self.buffer(Buffer { view, ..Buffer::filled(name, Role::In, channels) })
+    }
+
+    /// A surface of these channels, row by row, which the kernel reads and writes; the argument that is its handle.
+    pub fn surface<T: Element>(&mut self, name: &str, image: Image, channels: &[T]) -> Argument {
+        let view = Some(View { image, sampler: None });
+        self.buffer(Buffer { view, ..Buffer::filled(name, Role::InOut, channels) })
+    }
+
     /// Adds a buffer; the argument that points to it.
     pub fn buffer(&mut self, buffer: Buffer) -> Argument {
         self.buffers.push(buffer);
@@ -296,7 +323,7 @@ impl<'a> Check<'a> {
         let addresses: Vec<u64> =
             self.buffers.iter().map(|buffer| buffer.place(&memory)).collect::<Result<_, _>>()?;
         self.set_variables(&memory)?;
-        let params = self.params(&addresses);
+        let params = self.params(&self.handles(&memory, &addresses)?);
         let launch = Launch {
             kernel: self.kernel,
             grid: self.grid,
@@ -326,6 +353,15 @@ impl<'a> Check<'a> {
         }
         let contents = self.buffers.iter().zip(&addresses).map(|(buffer, at)| buffer.take(&memory, *at));
         Ok(Run { seed, watched, contents: contents.collect::<Result<_, _>>()? })
+    }
+
+    /// What arguments that name buffers are: addresses, and handles of textures and surfaces.
+    fn handles(&self, memory: &Memory, addresses: &[u64]) -> Result<Vec<u64>, CheckError> {
+        let handle = |(buffer, address): (&Buffer, &u64)| {
+            let wrong = |what| CheckError::View { name: buffer.name.clone(), what };
+            buffer.handle(memory, *address).map_err(wrong)
+        };
+        self.buffers.iter().zip(addresses).map(handle).collect()
     }
 
     fn params(&self, addresses: &[u64]) -> Vec<u8> {

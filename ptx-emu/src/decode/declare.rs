@@ -288,9 +288,10 @@ pub(super) fn mentioned<'a>(entry: &ast::Entry<'a>, names: &mut HashSet<&'a str>
             OperandKind::Name(n) | OperandKind::Sum(n, _) | OperandKind::Address(Some(n), _) => {
                 _ = names.insert(n)
             }
-            OperandKind::Vector(v) | OperandKind::Tensor(_, v) | OperandKind::List(v) => {
-                v.iter().for_each(|o| visit(o, names))
-            }
+            OperandKind::Vector(v)
+            | OperandKind::Tensor(_, v)
+            | OperandKind::Resident(v, _)
+            | OperandKind::List(v) => v.iter().for_each(|o| visit(o, names)),
             _ => {}
         }
     }

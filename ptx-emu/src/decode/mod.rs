@@ -75,7 +75,7 @@ pub(crate) struct Unit<'a> {
 
 /// Instructions whose first operand is read.
 const READERS: &[&str] =
-    &["st", "red", "stmatrix", "bar", "barrier", "cp", "mbarrier", "fence", "prefetch", "wgmma"];
+    &["st", "red", "stmatrix", "bar", "barrier", "cp", "mbarrier", "fence", "prefetch", "wgmma", "sust"];
 
 /// File, line and column of a source.
 type Place = (u32, u32, u32);

@@ -222,7 +222,10 @@ impl<'g, 'a> Worker<'g, 'a> {
             _ => format!("register {name} is read before it is written"),
         };
         let mut fault = self.fault(warp, u.lanes, Class::UninitialisedRegister, what);
-        fault.instead = "write it on every path that leads here";
+        fault.instead = match self.grid.code.fetches_to(u) {
+            true => "a texture gives the channels that it has: fetch as many, on every path that leads here",
+            false => "write it on every path that leads here",
+        };
         fault
     }
 

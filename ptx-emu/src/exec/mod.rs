@@ -13,6 +13,7 @@ mod global;
 mod grid;
 mod hand_on;
 mod history;
+mod image;
 mod in_step;
 mod late;
 mod local;

@@ -84,6 +84,7 @@ fn rule(code: &Code, pc: usize, known: &mut Known) -> Rule {
             s.d.map_or(Rule::Nothing, |d| Rule::Exchanges { to: (Bank::W32, d), from: (Bank::W32, s.a) })
         }
         Op::Load(_) | Op::LoadParam(_) => Rule::Fills(named(first)),
+        Op::Image(of) if !of.stores() => Rule::Fills(named(first)),
         op if uses(op) => Rule::Uses(named(operands)),
         _ => Rule::Nothing,
     }
@@ -103,6 +104,7 @@ fn uses(op: &Op) -> bool {
             | Op::StoreMatrix(_)
             | Op::AsyncStore(_)
             | Op::TensorMap(_)
+            | Op::Image(_)
             | Op::Call(_)
     )
 }

@@ -212,6 +212,7 @@ fn affects(op: &Op) -> bool {
             | Op::Product(_)
             | Op::LoadFragment(_)
             | Op::MapAddress { .. }
+            | Op::Image(_)
     )
 }
 
@@ -446,6 +447,7 @@ impl Worker<'_, '_> {
             Op::BulkStore(b) => self.store_bulk(w, mask, b),
             Op::AsyncStore(s) => self.store_async(w, mask, s),
             Op::TensorMap(of) => self.operate_on_map(w, mask, of),
+            Op::Image(of) => self.operate_on_image(w, mask, of),
             Op::BulkCommit => {
                 self.stores.commit(w.index, mask);
                 Ok(())

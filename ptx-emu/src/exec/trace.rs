@@ -249,7 +249,7 @@ impl Recorder {
     }
 
     /// An instruction that did it.
-    fn instruction_that(&self, base: u64, offset: u64, wrote: bool) -> Option<u32> {
+    pub(super) fn instruction_that(&self, base: u64, offset: u64, wrote: bool) -> Option<u32> {
         let did = |(operation, bytes): &(MemoryOperation, ByteSet)| {
             operation.writes() == wrote && bytes.contains(offset)
         };

@@ -109,6 +109,14 @@ const FORMS: &[&str] = &[
     "prefetch{.global,}{.L2::evict_last,.L2::evict_normal}",
     "createpolicy.range{,.global}{.L2::evict_last,.L2::evict_normal,.L2::evict_first,.L2::evict_unchanged}.b64",
     "createpolicy.cvt.L2.b64",
+    // Textures and surfaces.
+    "tex{,.base,.level,.grad}{.1d,.2d,.3d,.a1d,.a2d,.cube,.acube}{.v4.f16,.v2.f16x2}{.s32,.f32}",
+    "tex{,.base}{.2dms,.a2dms}{.v4.s32,.v4.u32,.v4.f32}.s32",
+    "tld4{.r,.g,.b,.a}{.2d,.a2d,.cube,.acube}{.v4.f16,.v2.f16x2}.f32",
+    "txq.level{.width,.height,.depth}.b32",
+    "txq{.force_unnormalized_coords,.filter_mode,.addr_mode_0,.addr_mode_1,.addr_mode_2}.b32",
+    "suq.memory_layout.b32",
+    "sust.p{.1d,.2d,.3d,.a1d,.a2d}{,.v2,.v4}.b32{.trap,.clamp,.zero}",
 ];
 
 /// Opcodes and first suffixes of instructions of which no form is decoded.

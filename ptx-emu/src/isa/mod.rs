@@ -17,6 +17,7 @@ mod extended;
 mod float;
 mod halves;
 mod hints;
+mod image;
 mod integer;
 mod logic;
 mod manual;
@@ -73,6 +74,7 @@ const DECODERS: &[&[(&str, Decoder)]] = &[
     video::DECODERS,
     wmma::DECODERS,
     hints::DECODERS,
+    image::DECODERS,
 ];
 
 /// Arithmetic rows by chapter of the manual.
@@ -93,19 +95,7 @@ const ROWS: &[&[Row]] = &[
 ];
 
 /// Instructions of the manual that are parsed but not executed.
-const UNSUPPORTED: &[&str] = &[
-    "clusterlaunchcontrol",
-    "istypep",
-    "multimem",
-    "suld",
-    "suq",
-    "sured",
-    "sust",
-    "tcgen05",
-    "tex",
-    "tld4",
-    "txq",
-];
+const UNSUPPORTED: &[&str] = &["clusterlaunchcontrol", "istypep", "multimem", "sured", "tcgen05"];
 
 /// How an opcode is decoded.
 pub(crate) enum Lookup {

@@ -171,7 +171,7 @@ impl<'a> Operand<'a> {
             | OperandKind::Sum(n, _)
             | OperandKind::Address(Some(n), _) => vec![(n, self.at)],
             OperandKind::Vector(all) => all.iter().flat_map(Operand::names).collect(),
-            OperandKind::Tensor(n, all) => {
+            OperandKind::Tensor(n, all) | OperandKind::Resident(all, n) => {
                 [(*n, self.at)].into_iter().chain(all.iter().flat_map(Operand::names)).collect()
             }
             OperandKind::Pair(p, q) => vec![(p, self.at), (q, self.at)],
@@ -192,6 +192,8 @@ pub(crate) enum OperandKind<'a> {
     Number(Number),
     /// `{a, b}`
     Vector(Vec<Operand<'a>>),
+    /// `{a, b}|p`
+    Resident(Vec<Operand<'a>>, &'a str),
     /// `[base+offset]`
     Address(Option<&'a str>, i64),
     /// `[map, {x, y}]`

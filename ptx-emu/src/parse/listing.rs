@@ -43,6 +43,7 @@ fn operand(o: &Operand<'_>) -> String {
         OperandKind::Sum(name, offset) => format!("{name}{offset:+}"),
         OperandKind::Number(n) => number(*n),
         OperandKind::Vector(parts) => format!("{{{}}}", list(parts)),
+        OperandKind::Resident(parts, p) => format!("{{{}}}|{p}", list(parts)),
         OperandKind::List(parts) => format!("({})", list(parts)),
         OperandKind::Address(Some(base), 0) => format!("[{base}]"),
         OperandKind::Address(Some(base), offset) => format!("[{base}{offset:+}]"),

@@ -22,7 +22,10 @@ impl<'a> Parser<'a> {
                         format!("a vector of {} elements, at most {MOST_VECTOR}", elements.len()),
                     );
                 }
-                OperandKind::Vector(elements)
+                match self.eat('|')? {
+                    true => OperandKind::Resident(elements, self.name("a predicate")?.0),
+                    false => OperandKind::Vector(elements),
+                }
             }
             Token::Mark('[') => {
                 self.advance()?;

@@ -221,11 +221,11 @@ const MIXED: &str = "
 .version 8.0
 .target sm_90
 .address_size 64
-.visible .entry textures(.param .u64 t)
+.visible .entry reduces(.param .u64 t)
 {
-    .reg .b64 %t; .reg .f32 %f<5>;
+    .reg .b64 %t; .reg .b32 %r<2>;
     ld.param.u64 %t, [t];
-    tex.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%t, {%f4, %f4}];
+    sured.b.add.1d.u32.trap [%t, {%r1}], %r0;
     ret;
 }
 .visible .entry runs() { ret; }
@@ -246,13 +246,13 @@ fn kernels_are_refused_one_by_one() {
     assert_eq!(module.kernels().map(|k| k.name.as_str()).collect::<Vec<_>>(), ["runs"]);
     let refused: Vec<_> =
         module.refused().map(|k| (k.name.as_str(), k.params.len(), k.errors.is_ill_formed())).collect();
-    assert_eq!(refused, [("textures", 1, false), ("wrong", 0, true)]);
-    let lacks = module.kernel("textures").expect_err("there are no textures").to_string();
-    let wanted = "kernel textures cannot run here:
-line 9, column 5: unsupported in ptx-emu: tex.2d.v4.f32.f32
-    tex.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%t, {%f4, %f4}];";
+    assert_eq!(refused, [("reduces", 1, false), ("wrong", 0, true)]);
+    let lacks = module.kernel("reduces").expect_err("there are no reductions").to_string();
+    let wanted = "kernel reduces cannot run here:
+line 9, column 5: unsupported in ptx-emu: sured.b.add.1d.u32.trap
+    sured.b.add.1d.u32.trap [%t, {%r1}], %r0;";
     assert_eq!(lacks, wanted);
-    assert_eq!(module.errors()[0].kind, ErrorKind::Unsupported("tex.2d.v4.f32.f32".into()));
+    assert_eq!(module.errors()[0].kind, ErrorKind::Unsupported("sured.b.add.1d.u32.trap".into()));
 }
 
 /// ptxas takes 32 bits of an address of `red.async` without a state space, so they are not ill-formed.

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use ptx_emu::check::{ElementType, Role};
+use ptx_emu::check::{ElementType, Role, View};
+
+use super::image::image;
 
 /// How `--arg` is written, for those who wrote it in another way.
 const FORMS: &str = "TYPE:VALUE, in:TYPE:COUNT[=FILL], inout:TYPE:COUNT[=FILL], out:TYPE:COUNT, file:FILE.npy, \
-                     @BUFFER[+BYTES] or struct:MEMBER,MEMBER..";
+                     tex2d:FORMAT:SIZE, surf2d:FORMAT:SIZE, @BUFFER[+BYTES] or struct:MEMBER,MEMBER..";
 
 /// `NAME=VALUE` of `--arg`.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +49,8 @@ pub(crate) struct BufferValue {
     /// Type and number of its elements, where the file does not say.
     pub(crate) shape: Option<(ElementType, usize)>,
     pub(crate) fill: Option<Fill>,
+    /// The texture or surface that it is.
+    pub(crate) view: Option<View>,
 }
 
 /// What elements are.
@@ -91,7 +95,10 @@ impl FromStr for Value {
             "out" => buffer(Role::Out, rest).map(Value::Buffer),
             "file" => buffer(Role::In, text).map(Value::Buffer),
             "struct" => rest.split(',').map(str::parse).collect::<Result<_, _>>().map(Value::Struct),
-            _ => text.parse().map(Value::Member),
+            _ => match image(kind, rest) {
+                Some(image) => image.map(Value::Buffer),
+                None => text.parse().map(Value::Member),
+            },
         }
     }
 }
@@ -102,7 +109,7 @@ fn buffer(role: Role, text: &str) -> Result<BufferValue, String> {
         if role == Role::Out {
             return Err("an out buffer holds nothing before the launch; use inout:file:FILE.npy".into());
         }
-        return Ok(BufferValue { role, shape: None, fill: Some(Fill::File(file.into())) });
+        return Ok(BufferValue { role, shape: None, fill: Some(Fill::File(file.into())), view: None });
     }
     let (shape, fill) = text.split_once('=').map_or((text, None), |(shape, fill)| (shape, Some(fill)));
     let (ty, count) =
@@ -113,8 +120,10 @@ fn buffer(role: Role, text: &str) -> Result<BufferValue, String> {
         (Role::Out, Some(_)) => {
             Err("an out buffer holds nothing before the launch; use inout:TYPE:COUNT=FILL".into())
         }
-        (Role::Out, None) => Ok(BufferValue { role, shape, fill: None }),
-        (_, fill) => Ok(BufferValue { role, shape, fill: fill.clone().or(Some(Fill::Random(None))) }),
+        (Role::Out, None) => Ok(BufferValue { role, shape, fill: None, view: None }),
+        (_, fill) => {
+            Ok(BufferValue { role, shape, fill: fill.clone().or(Some(Fill::Random(None))), view: None })
+        }
     }
 }
 
@@ -286,14 +295,19 @@ mod tests {
         let value =
             |text: &str| text.parse::<Argument>().unwrap_or_else(|error| panic!("{text}: {error}")).value;
         let buffer = |role, count, fill| {
-            Value::Buffer(BufferValue { role, shape: Some((ElementType::F32, count)), fill })
+            Value::Buffer(BufferValue { role, shape: Some((ElementType::F32, count)), fill, view: None })
         };
         assert_eq!(value("x=in:f32:2x3"), buffer(Role::In, 6, Some(Fill::Random(None))));
         assert_eq!(value("x=out:f32:0"), buffer(Role::Out, 0, None));
         let values = Fill::Values(vec!["-1".into(), "2".into()]);
         assert_eq!(value("x=inout:f32:2=-1,2"), buffer(Role::InOut, 2, Some(values)));
         let file = |role| {
-            Value::Buffer(BufferValue { role, shape: None, fill: Some(Fill::File("a=b:c.npy".into())) })
+            Value::Buffer(BufferValue {
+                role,
+                shape: None,
+                fill: Some(Fill::File("a=b:c.npy".into())),
+                view: None,
+            })
         };
         assert_eq!(value("x=file:a=b:c.npy"), file(Role::In));
         assert_eq!(value("x=inout:file:a=b:c.npy"), file(Role::InOut));

@@ -12,6 +12,8 @@ use super::{fill, npy};
 pub(crate) struct Buffers {
     /// The name on the command line, and the number of the buffer.
     names: Vec<(String, usize)>,
+    /// The textures and surfaces among them.
+    handles: Vec<usize>,
 }
 
 /// Makes the buffers and the arguments of a kernel.
@@ -36,6 +38,7 @@ pub(crate) fn bind(check: &mut Check<'_>, given: &[Argument], seed: u64) -> Resu
             let buffer =
                 buffer(&short(kernel, label), value, seed.wrapping_add(number as u64)).map_err(wrong)?;
             buffers.names.push((argument.name.clone(), number));
+            buffers.handles.extend(value.view.as_ref().map(|_| number));
             check.buffer(buffer);
         }
     }
@@ -117,7 +120,8 @@ fn buffer(label: &str, value: &BufferValue, seed: u64) -> Result<Buffer, String>
         }
         (None, _) => return Err("a buffer needs a type and a count".into()),
     };
-    Ok(Buffer { role: value.role, contents, ..Buffer::empty(label, element, count) })
+    let view = value.view.clone();
+    Ok(Buffer { role: value.role, contents, view, ..Buffer::empty(label, element, count) })
 }
 
 /// The bytes of an argument, which must be those of its parameter.
@@ -172,7 +176,15 @@ fn fits(param: &Param, member: &Member) -> Result<(), String> {
 fn member_of(member: &Member, buffers: &Buffers) -> Result<check::Argument, String> {
     match member {
         Member::Scalar { bytes, .. } => Ok(check::Argument(vec![Field::Bytes(bytes.clone())])),
-        Member::Pointer { buffer, offset } => Ok(check::Argument::pointer(buffers.find(buffer)?, *offset)),
+        Member::Pointer { buffer, offset } => {
+            let number = buffers.find(buffer)?;
+            match buffers.handles.contains(&number) && *offset > 0 {
+                true => Err(format!(
+                    "@{buffer}+{offset}: a texture or surface is a handle, without bytes to point to"
+                )),
+                false => Ok(check::Argument::pointer(number, *offset)),
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod checked;
 mod command_line;
 mod exec;
 mod fill;
+mod image;
 mod json;
 mod listing;
 mod npy;
@@ -28,10 +29,14 @@ Arguments (--arg NAME=VALUE, where NAME is a parameter's name or number, from 0)
   inout:TYPE:COUNT[=FILL]  a buffer that it reads and writes [FILL: rand]
   out:TYPE:COUNT           a buffer that holds nothing before the launch
   file:FILE.npy            an in buffer of what NumPy saved; also inout:file:FILE.npy
+  tex2d:FORMAT:WxH[:OPTION..][=FILL]  a texture, also 1d, 3d, 1dlayered, 2dlayered, cube, cubelayered and, for
+                           linear memory, 1dfetch; OPTION is linear, wrap, mirror, border, normalized or float
+  surf2d:FORMAT:WxH[=FILL] a surface, of the same kinds; without FILL it holds nothing before the launch
   TYPE:VALUE               a number
   @BUFFER[+BYTES]          the address of another buffer
   struct:MEMBER,MEMBER..   a structure of numbers and addresses, as C lays it out
 TYPE is u8 s8 u16 s16 u32 s32 u64 s64 f16 bf16 f32 f64; COUNT is a number or a product such as 10x100.
+FORMAT is a type of up to 32 bits for each channel of a texel, with x2 or x4 for several: u8x4.
 FILL is zeros, iota, const:VALUE, rand, rand:LOW:HIGH, file:FILE.npy or VALUE,VALUE..; rand alone gives floats
 from -1 to 1 and integers from 0 to 99, by --data-seed.
 

@@ -1,0 +1,201 @@
+//! Textures and surfaces of `--arg`: `KIND:FORMAT:SIZE[:OPTION..][=FILL]`.
+
+use ptx_emu::check::{ElementType, Role, View};
+use ptx_emu::{AddressMode, ChannelType, Coordinates, Filter, Image, Read, Sampler, Shape, TexelFormat};
+
+use super::argument::{BufferValue, Fill};
+
+/// What an argument is called, its shape, and the numbers of its size.
+const KINDS: &[(&str, Shape, &str)] = &[
+    ("1dfetch", Shape::Linear, "WIDTH"),
+    ("1d", Shape::D1, "WIDTH"),
+    ("2d", Shape::D2, "WIDTHxHEIGHT"),
+    ("3d", Shape::D3, "WIDTHxHEIGHTxDEPTH"),
+    ("1dlayered", Shape::Layers1, "WIDTHxLAYERS"),
+    ("2dlayered", Shape::Layers2, "WIDTHxHEIGHTxLAYERS"),
+    ("cube", Shape::Cube, "WIDTH"),
+    ("cubelayered", Shape::Cubes, "WIDTHxCUBES"),
+];
+
+const CHANNELS: &[(ElementType, ChannelType)] = &[
+    (ElementType::U8, ChannelType::U8),
+    (ElementType::S8, ChannelType::S8),
+    (ElementType::U16, ChannelType::U16),
+    (ElementType::S16, ChannelType::S16),
+    (ElementType::U32, ChannelType::U32),
+    (ElementType::S32, ChannelType::S32),
+    (ElementType::F16, ChannelType::F16),
+    (ElementType::F32, ChannelType::F32),
+];
+
+/// What an option changes.
+type Change = fn(&mut Sampler);
+
+/// How a texture is read. Textures clamp, and take the nearest texel, where nobody says otherwise.
+const OPTIONS: &[(&str, Change)] = &[
+    ("point", |s| s.filter = Filter::Point),
+    ("linear", |s| s.filter = Filter::Linear),
+    ("wrap", |s| s.address = [AddressMode::Wrap; 3]),
+    ("clamp", |s| s.address = [AddressMode::Clamp; 3]),
+    ("mirror", |s| s.address = [AddressMode::Mirror; 3]),
+    ("border", |s| s.address = [AddressMode::Border; 3]),
+    ("normalized", |s| s.coordinates = Coordinates::Normalized),
+    ("float", |s| s.read = Read::NormalizedFloat),
+];
+
+/// What `tex2d:f32:16x8:linear=rand` says, of which `kind` is what is before the first colon; none if it is of another kind.
+pub(super) fn image(kind: &str, rest: &str) -> Option<Result<BufferValue, String>> {
+    let (name, sampler) = match kind.strip_prefix("tex") {
+        Some(name) => (name, Some(Sampler::POINT)),
+        None => (kind.strip_prefix("surf")?, None),
+    };
+    let known = KINDS
+        .iter()
+        .find(|(known, shape, _)| *known == name && (sampler.is_some() || *shape != Shape::Linear));
+    Some(match known {
+        Some((_, shape, size)) => view(*shape, size, sampler, rest),
+        None => {
+            let kinds: Vec<&str> = KINDS.iter().map(|(known, ..)| *known).collect();
+            let kinds = kinds.join(", ");
+            Err(format!(
+                "{kind:?} is no texture or surface: behind tex or surf comes one of {kinds}, the first for tex alone"
+            ))
+        }
+    })
+}
+
+/// `FORMAT:SIZE[:OPTION..][=FILL]`
+fn view(shape: Shape, written: &str, sampler: Option<Sampler>, text: &str) -> Result<BufferValue, String> {
+    let (what, fill) = text.split_once('=').map_or((text, None), |(what, fill)| (what, Some(fill)));
+    let mut parts = what.split(':');
+    let (Some(format), Some(size)) = (parts.next(), parts.next()) else {
+        return Err(format!("a texture or surface needs a format and a size, such as f32x4:{written}"));
+    };
+    let (element, format) = self::format(format)?;
+    let extent = extent(shape, written, size)?;
+    let sampler = options(sampler, parts)?;
+    let fill: Option<Fill> = fill.map(str::parse).transpose()?;
+    let (role, fill) = match (&sampler, fill) {
+        (Some(_), fill) => (Role::In, fill.or(Some(Fill::Random(None)))),
+        (None, Some(fill)) => (Role::InOut, Some(fill)),
+        (None, None) => (Role::Out, None),
+    };
+    let all = extent.iter().chain([&format.channels]).try_fold(1usize, |all, n| all.checked_mul(*n as usize));
+    let count = all.ok_or_else(|| format!("{size:?} has more texels than there are addresses"))?;
+    let view = Some(View { image: Image::new(format, shape, extent), sampler });
+    Ok(BufferValue { role, shape: Some((element, count)), fill, view })
+}
+
+/// A type and a number of channels: `u8x4`, or `f32` for one.
+fn format(text: &str) -> Result<(ElementType, TexelFormat), String> {
+    let (ty, channels) = text.split_once('x').unwrap_or((text, "1"));
+    let element = ElementType::parse(ty);
+    let found = CHANNELS.iter().find(|(known, _)| Some(*known) == element);
+    let channels = channels.parse().ok().filter(|n| matches!(n, 1 | 2 | 4));
+    match (found, channels) {
+        (Some((element, channel)), Some(channels)) => {
+            Ok((*element, TexelFormat { channel: *channel, channels }))
+        }
+        _ => {
+            let names: Vec<&str> = CHANNELS.iter().map(|(element, _)| element.name()).collect();
+            Err(format!(
+                "{text:?} is no format of texels: one of {}, alone or with x2 or x4",
+                names.join(", ")
+            ))
+        }
+    }
+}
+
+fn extent(shape: Shape, written: &str, text: &str) -> Result<[u32; 3], String> {
+    let numbers =
+        text.split('x').map(|n| n.parse().ok().filter(|n: &u32| *n > 0)).collect::<Option<Vec<_>>>();
+    let found = match (shape, numbers.as_deref()) {
+        (Shape::Linear | Shape::D1, Some([w])) => Some([*w, 1, 1]),
+        (Shape::D2, Some([w, h])) => Some([*w, *h, 1]),
+        (Shape::D3 | Shape::Layers2, Some([w, h, d])) => Some([*w, *h, *d]),
+        (Shape::Layers1, Some([w, layers])) => Some([*w, 1, *layers]),
+        (Shape::Cube, Some([w])) => Some([*w, *w, 6]),
+        (Shape::Cubes, Some([w, cubes])) => cubes.checked_mul(6).map(|faces| [*w, *w, faces]),
+        _ => None,
+    };
+    found.ok_or_else(|| format!("{text:?} is no size of it: {written}, of numbers from 1 on"))
+}
+
+fn options<'a>(
+    sampler: Option<Sampler>,
+    given: impl Iterator<Item = &'a str>,
+) -> Result<Option<Sampler>, String> {
+    let mut sampler = sampler;
+    for option in given {
+        let Some(sampler) = &mut sampler else {
+            return Err(format!("{option:?} behind the size: a surface has no options"));
+        };
+        match OPTIONS.iter().find(|(known, _)| *known == option) {
+            Some((_, set)) => set(sampler),
+            None => {
+                let known: Vec<&str> = OPTIONS.iter().map(|(known, _)| *known).collect();
+                return Err(format!("{option:?} is no option of a texture: {}", known.join(", ")));
+            }
+        }
+    }
+    Ok(sampler)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::argument::{Argument, Value};
+    use super::*;
+
+    #[test]
+    fn textures_and_surfaces_are_read() {
+        let read = |text: &str| match text.parse::<Argument>() {
+            Ok(Argument { value: Value::Buffer(value), .. }) => value,
+            other => panic!("{text}: {other:?}"),
+        };
+        let value = read("t=tex2d:u8x4:16x8:linear:wrap:normalized:float=rand:0:9");
+        let format = TexelFormat { channel: ChannelType::U8, channels: 4 };
+        let sampler = Sampler {
+            address: [AddressMode::Wrap; 3],
+            filter: Filter::Linear,
+            coordinates: Coordinates::Normalized,
+            read: Read::NormalizedFloat,
+            ..Sampler::POINT
+        };
+        let image = Image::new(format, Shape::D2, [16, 8, 1]);
+        assert_eq!(value.view, Some(View { image, sampler: Some(sampler) }));
+        assert_eq!((value.role, value.shape), (Role::In, Some((ElementType::U8, 512))));
+        assert_eq!(value.fill, Some(Fill::Random(Some((0.0, 9.0)))));
+        let value = read("s=surfcubelayered:f32:4x2");
+        let image =
+            Image::new(TexelFormat { channel: ChannelType::F32, channels: 1 }, Shape::Cubes, [4, 4, 12]);
+        assert_eq!((value.role, value.fill), (Role::Out, None));
+        assert_eq!(value.view, Some(View { image, sampler: None }));
+        assert_eq!(read("s=surf1d:f32:4=iota").role, Role::InOut);
+    }
+
+    #[test]
+    fn what_is_no_texture_is_named() {
+        let cases = [
+            (
+                "t=tex4d:f32:4",
+                "\"tex4d\" is no texture or surface: behind tex or surf comes one of 1dfetch, 1d,",
+            ),
+            ("t=surf1dfetch:f32:4", "\"surf1dfetch\" is no texture or surface"),
+            ("t=tex2d:f32", "a texture or surface needs a format and a size, such as f32x4:WIDTHxHEIGHT"),
+            (
+                "t=tex2d:f64:4x4",
+                "\"f64\" is no format of texels: one of u8, s8, u16, s16, u32, s32, f16, f32, alone",
+            ),
+            ("t=tex2d:u8x3:4x4", "\"u8x3\" is no format of texels"),
+            ("t=tex2d:f32:4", "\"4\" is no size of it: WIDTHxHEIGHT, of numbers from 1 on"),
+            ("t=tex2d:f32:4x0", "\"4x0\" is no size of it"),
+            ("t=tex2d:f32:4x4:bilinear", "\"bilinear\" is no option of a texture: point, linear, wrap,"),
+            ("t=surf2d:f32:4x4:linear", "\"linear\" behind the size: a surface has no options"),
+            ("t=tex2d:f32:4x4=ones", "\"ones\" fills no buffer: zeros, iota"),
+        ];
+        for (text, message) in cases {
+            let error = text.parse::<Argument>().unwrap_err();
+            assert!(error.contains(message), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Arrays, textures and surfaces, as plain data.
+
+use ptx_emu::Image;
+use warpwright_driver_sys::*;
+
+use crate::error::{Result, require};
+use crate::handle::ContextId;
+
+/// An array: its texels lie row by row in memory of its own, which is an allocation.
+pub(crate) struct Array {
+    pub(crate) context: ContextId,
+    pub(crate) image: Image,
+    /// As it was asked for.
+    pub(crate) descriptor: CUDA_ARRAY3D_DESCRIPTOR_v2,
+}
+
+/// A texture, or, without a description of how it is read, a surface.
+pub(crate) struct ImageObject {
+    pub(crate) context: ContextId,
+    pub(crate) resource: CUDA_RESOURCE_DESC,
+    pub(crate) how: Option<CUDA_TEXTURE_DESC>,
+}
+
+/// A box of bytes within an array: from where on, how many a row, rows, slices.
+pub(crate) struct ArrayBox {
+    pub(crate) at: [usize; 3],
+    pub(crate) size: [usize; 3],
+}
+
+impl Array {
+    /// The address of a box, which must lie within the array and begin and end with texels.
+    pub(crate) fn place(&self, part: &ArrayBox) -> Result<u64> {
+        let Image { address, format, extent, pitch, .. } = &self.image;
+        let texel = format.bytes() as usize;
+        let all = [self.image.row_bytes() as usize, extent[1] as usize, extent[2] as usize];
+        let inside = (0..3).all(|i| part.at[i] <= all[i] && part.size[i] <= all[i] - part.at[i]);
+        require(inside, || {
+            let ([x, y, z], [w, h, d]) = (part.at, part.size);
+            let [row, rows, slices] = all;
+            format!(
+                "{w} bytes x {h} x {d} from ({x}, {y}, {z}) on, of an array of {row} bytes x {rows} x {slices}"
+            )
+        })?;
+        let whole = part.at[0].is_multiple_of(texel) && part.size[0].is_multiple_of(texel);
+        require(whole, || {
+            format!("{} bytes from byte {} on, of texels of {texel} bytes", part.size[0], part.at[0])
+        })?;
+        let row = part.at[2] as u64 * u64::from(extent[1]) + part.at[1] as u64;
+        Ok(address + row * pitch + part.at[0] as u64)
+    }
+}

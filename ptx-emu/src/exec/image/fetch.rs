@@ -1,0 +1,254 @@
+//! `tex` and `tld4`: texels for a warp.
+//!
+//! A texture does not read what the same launch has written before, not even the thread itself: its caches are not told of
+//! it (CUDA C++ Programming Guide, "Read/Write Coherency"). Texels of weight 0 are not read.
+//! A channel that the texture does not have leaves its register without a value.
+
+use super::super::block::{Checked, Worker};
+use super::super::lanes;
+use super::super::warp::Warp;
+use super::footprint::{Coordinate, Direction, Pair, Texel, face, weighted};
+use super::texel::{channels, mean};
+use crate::accesses::MemoryOperation;
+use crate::allocation::Allocation;
+use crate::fault::OtherPlace;
+use crate::image::{AddressMode, Coordinates, Filter, Image, Sampler, Shape};
+use crate::image_code::{CoordinateType, Fetch, Geometry};
+use crate::{Class, Fault};
+
+/// What a lane reads.
+#[derive(Clone, Copy)]
+struct Point {
+    layer: u32,
+    at: [u32; 3],
+    offset: [i32; 3],
+}
+
+/// The registers of all lanes.
+struct Points {
+    handles: [u64; 32],
+    layers: [u32; 32],
+    at: [[u32; 32]; 3],
+    offset: [[u32; 32]; 3],
+}
+
+impl Points {
+    fn of(&self, lane: usize) -> Point {
+        Point {
+            layer: self.layers[lane],
+            at: self.at.map(|c| c[lane]),
+            offset: self.offset.map(|c| c[lane].cast_signed()),
+        }
+    }
+}
+
+impl Worker<'_, '_> {
+    pub(super) fn fetch(&mut self, w: &mut Warp, mask: u32, f: &Fetch) -> Checked<()> {
+        let points = self.points(w, mask, f)?;
+        let (mut values, mut has) = ([[0; 32]; 4], [0u32; 4]);
+        for lane in lanes(mask) {
+            let (image, sampler) = self.texture(w, lane, points.handles[lane])?;
+            self.check_texture(w, lane, (image, sampler), f)?;
+            let texel = self.sample(w, lane, (image, sampler), f, points.of(lane))?;
+            let given = match f.gathers {
+                Some(channel) => {
+                    if channel < image.format.channels as usize {
+                        4
+                    } else {
+                        0
+                    }
+                }
+                None => image.format.channels as usize,
+            };
+            for (i, value) in texel.into_iter().enumerate().take(given) {
+                values[i][lane] = value;
+                has[i] |= 1 << lane;
+            }
+        }
+        for (i, to) in f.d.iter().enumerate() {
+            let Some(to) = to else { continue };
+            w.regs.forget(32, *to, mask);
+            w.regs.set(*to, has[i], &values[i]);
+        }
+        if let Some(p) = f.resident {
+            w.regs.set_pred(p, mask, mask);
+        }
+        Ok(())
+    }
+
+    fn points(&self, w: &Warp, mask: u32, f: &Fetch) -> Checked<Points> {
+        let mut points = Points {
+            handles: self.handles(w, mask, f.place.handle)?,
+            layers: [0; 32],
+            at: [[0; 32]; 3],
+            offset: [[0; 32]; 3],
+        };
+        if let Some(layer) = f.place.layer {
+            points.layers = self.words(w, mask, layer)?;
+        }
+        for (to, slot) in points.at.iter_mut().zip(&f.place.at) {
+            *to = self.words(w, mask, *slot)?;
+        }
+        for (to, slot) in points.offset.iter_mut().zip(&f.offset) {
+            *to = self.words(w, mask, *slot)?;
+        }
+        Ok(points)
+    }
+
+    /// Checks that a texture is what an instruction reads.
+    fn check_texture(
+        &self,
+        w: &Warp,
+        lane: usize,
+        (image, sampler): (&Image, &Sampler),
+        f: &Fetch,
+    ) -> Checked<()> {
+        self.check_shape(w, lane, image, &f.place, "texture")?;
+        let gives = sampler.gives_floats(image.format);
+        if gives != f.floats {
+            let name = |floats: bool| if floats { "floats" } else { "integers" };
+            let what =
+                format!("a texture gives {}, and this instruction takes {}", name(gives), name(f.floats));
+            return Err(self.other_class(w, lane, image, what));
+        }
+        if image.shape == Shape::Linear && f.coordinates == CoordinateType::Float {
+            let what = "a float coordinate of a texture over linear memory".to_string();
+            let mut fault = self.other_class(w, lane, image, what);
+            fault.instead = "read it with tex1Dfetch, by the index of a texel";
+            return Err(fault);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn other_class(&self, w: &Warp, lane: usize, image: &Image, what: String) -> Box<Fault> {
+        let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
+        fault.instead = "read it as the type that its format and its read mode say";
+        self.locate(&mut fault, image.address);
+        fault
+    }
+
+    /// An instruction of a traced launch that has written some channel of a texel.
+    fn writer_of(&self, a: &Allocation, offset: u64, image: &Image) -> Option<u32> {
+        let (recorder, format) = (self.recorder.as_ref()?, image.format);
+        let mut channels = (0..format.bytes()).step_by(format.channel.bytes() as usize);
+        channels.find_map(|at| recorder.instruction_that(a.base, offset + u64::from(at), true))
+    }
+
+    #[cold]
+    fn written_before(&self, w: &Warp, lane: usize, address: u64, pc: u32) -> Box<Fault> {
+        let what = format!("a texture reads 0x{address:x}, which was written before in the same launch");
+        let mut fault = self.fault(w, 1 << lane, Class::ReadOnlyWritten, what);
+        fault.instead = "read it through its address or a surface, or in another launch";
+        fault.other = Some(OtherPlace { place: self.place(pc), did: "wrote", who: "a thread".into() });
+        self.locate(&mut fault, address);
+        fault
+    }
+
+    /// The four values of a lane.
+    fn sample(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        (image, sampler): (&Image, &Sampler),
+        f: &Fetch,
+        point: Point,
+    ) -> Checked<[u32; 4]> {
+        let (z, pairs) = match f.place.geometry {
+            Geometry::Cube | Geometry::ACube => {
+                let (face, at) = face(point.at.map(f32::from_bits));
+                let cube = match f.place.layer {
+                    Some(_) => self.check_layer(w, lane, image, point.layer, "texture")?,
+                    None => 0,
+                };
+                (Some(cube + face), of_face(image, sampler, f, at))
+            }
+            Geometry::A1 | Geometry::A2 => {
+                let z = self.check_layer(w, lane, image, point.layer, "texture")?;
+                (Some(z), pairs(image, sampler, f, point))
+            }
+            Geometry::D1 | Geometry::D2 | Geometry::D3 => (None, pairs(image, sampler, f, point)),
+        };
+        if let Some(channel) = f.gathers {
+            return self.gather(w, lane, (image, sampler), (&pairs, z, channel));
+        }
+        let (mut texels, mut n) = ([([0; 4], 0.0); 8], 0);
+        for (mut at, weight) in weighted(&pairs) {
+            if let Some(z) = z {
+                at[2] = Some(z);
+            }
+            texels[n] = (self.texel(w, lane, (image, sampler), at)?, weight);
+            n += 1;
+        }
+        Ok(mean(&texels[..n]))
+    }
+
+    /// A channel of the four texels of a linear filter, counter-clockwise from the one at the lower left.
+    fn gather(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        texture: (&Image, &Sampler),
+        (pairs, z, channel): (&[Pair; 3], Option<u32>, usize),
+    ) -> Checked<[u32; 4]> {
+        let [x, y, _] = pairs.map(|pair| pair.texels);
+        let mut all = [0; 4];
+        for (to, at) in all.iter_mut().zip([(x[0], y[1]), (x[1], y[1]), (x[1], y[0]), (x[0], y[0])]) {
+            *to = self.texel(w, lane, texture, [at.0, at.1, z.or(Some(0))])?[channel];
+        }
+        Ok(all)
+    }
+
+    /// The channels of a texel, or of the border.
+    fn texel(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        (image, sampler): (&Image, &Sampler),
+        at: [Texel; 3],
+    ) -> Checked<[u32; 4]> {
+        let [Some(x), Some(y), Some(z)] = at else {
+            return Ok(if image.shape == Shape::Linear { [0; 4] } else { sampler.border });
+        };
+        let size = image.format.bytes();
+        let address = image.place(u64::from(x) * u64::from(size), [y, z]);
+        let a = self.lane_allocation(w, lane, address, size)?;
+        self.check_lane(w, lane, a, address, size)?;
+        self.record_range(w, lane, MemoryOperation::Read, address, size)?;
+        if let Some(pc) = self.writer_of(a, address - a.base, image) {
+            return Err(self.written_before(w, lane, address, pc));
+        }
+        let mut bytes = [0; 16];
+        let bytes = &mut bytes[..size as usize];
+        a.read(address - a.base, bytes);
+        Ok(channels(image, sampler, bytes))
+    }
+}
+
+/// The texels that a point leads to, in each direction.
+fn pairs(image: &Image, sampler: &Sampler, f: &Fetch, point: Point) -> [Pair; 3] {
+    let pair = |i: usize| {
+        let coordinate = match f.coordinates {
+            CoordinateType::Float => Coordinate::Float(f32::from_bits(point.at[i])),
+            CoordinateType::Integer => Coordinate::Integer(point.at[i].cast_signed()),
+        };
+        // Beyond linear memory there is nothing, whatever the sampler says.
+        let mode = if image.shape == Shape::Linear { AddressMode::Border } else { sampler.address[i] };
+        let direction = Direction { texels: image.extent[i], mode, coordinates: sampler.coordinates };
+        direction.pair(coordinate, point.offset[i], filter(sampler, f))
+    };
+    std::array::from_fn(|i| if i < f.place.at.len() { pair(i) } else { Pair::ONE })
+}
+
+/// The texels of a face of a cube.
+fn of_face(image: &Image, sampler: &Sampler, f: &Fetch, at: [f32; 2]) -> [Pair; 3] {
+    let (mode, coordinates) = (AddressMode::Clamp, Coordinates::Normalized);
+    let direction = Direction { texels: image.extent[0], mode, coordinates };
+    let [x, y] = at.map(|at| direction.pair(Coordinate::Float(at), 0, filter(sampler, f)));
+    [x, y, Pair::ONE]
+}
+
+/// The filter of a fetch; what is gathered are the texels of a linear one.
+fn filter(sampler: &Sampler, f: &Fetch) -> Filter {
+    if f.gathers.is_some() { Filter::Linear } else { sampler.filter }
+}

@@ -1,0 +1,125 @@
+//! Textures and surfaces: handles, and what is wrong with them.
+//!
+//! [`footprint`] finds the texels that coordinates name and their weights, [`texel`] gives their channels; [`fetch`] reads
+//! them for a warp. [`surface`] makes loads and stores of global memory of accesses to surfaces.
+
+mod fetch;
+mod footprint;
+mod query;
+mod surface;
+mod texel;
+
+use super::block::{Checked, Worker};
+use super::warp::Warp;
+use crate::image::{Image, Object, Sampler, Shape};
+use crate::image_code::{Geometry, ImagePlace, OfImage};
+use crate::{Class, Fault};
+
+/// The shapes that an instruction reads.
+fn shapes(geometry: Geometry, of_texture: bool) -> &'static [Shape] {
+    match (geometry, of_texture) {
+        (Geometry::D1, true) => &[Shape::D1, Shape::Linear],
+        (Geometry::D1, false) => &[Shape::D1],
+        (Geometry::D2, _) => &[Shape::D2],
+        (Geometry::D3, _) => &[Shape::D3],
+        (Geometry::A1, _) => &[Shape::Layers1],
+        (Geometry::A2, true) => &[Shape::Layers2],
+        // The faces of cubes are layers to stores and loads.
+        (Geometry::A2, false) => &[Shape::Layers2, Shape::Cube, Shape::Cubes],
+        (Geometry::Cube, _) => &[Shape::Cube],
+        (Geometry::ACube, _) => &[Shape::Cubes],
+    }
+}
+
+impl<'g> Worker<'g, '_> {
+    pub(crate) fn operate_on_image(&mut self, w: &mut Warp, mask: u32, of: &OfImage) -> Checked<()> {
+        match of {
+            OfImage::Fetch(fetch) => self.fetch(w, mask, fetch),
+            OfImage::Surface(access) => self.access_surface(w, mask, access),
+            OfImage::Query(query) => self.query_image(w, mask, query),
+        }
+    }
+
+    /// The handles of the lanes.
+    fn handles(&self, w: &Warp, mask: u32, slot: u32) -> Checked<[u64; 32]> {
+        w.regs.get::<u64>(slot, mask).copied().map_err(|u| self.undefined(w, u))
+    }
+
+    fn texture(&self, w: &Warp, lane: usize, handle: u64) -> Checked<(&'g Image, &'g Sampler)> {
+        match self.grid.table.objects().find(handle) {
+            Some(Object::Texture(image, sampler)) => Ok((image, sampler)),
+            found => Err(self.no_object(w, lane, handle, "texture", found)),
+        }
+    }
+
+    fn surface(&self, w: &Warp, lane: usize, handle: u64) -> Checked<&'g Image> {
+        match self.grid.table.objects().find(handle) {
+            Some(Object::Surface(image)) => Ok(image),
+            found => Err(self.no_object(w, lane, handle, "surface", found)),
+        }
+    }
+
+    #[cold]
+    fn no_object(
+        &self,
+        w: &Warp,
+        lane: usize,
+        handle: u64,
+        wanted: &str,
+        found: Option<&Object>,
+    ) -> Box<Fault> {
+        let removed = self.grid.table.objects().removed(handle);
+        let class = if removed { Class::AfterFree } else { Class::Descriptor };
+        let what = match found {
+            Some(Object::Texture(..)) => {
+                format!("0x{handle:x} is the handle of a texture, not of a {wanted}")
+            }
+            Some(Object::Surface(_)) => format!("0x{handle:x} is the handle of a surface, not of a {wanted}"),
+            None if removed => format!("the {wanted} 0x{handle:x} is used after it was destroyed"),
+            None => format!("0x{handle:x} is not the handle of a {wanted}: nobody made it"),
+        };
+        let mut fault = self.fault(w, 1 << lane, class, what);
+        fault.instead = match (removed, wanted) {
+            (true, _) => "destroy it only after the last launch that uses it",
+            (false, "texture") => "pass what cuTexObjectCreate gave, as a parameter of 64 bits",
+            (false, _) => "pass what cuSurfObjectCreate gave, as a parameter of 64 bits",
+        };
+        fault
+    }
+
+    /// Checks that an image has the coordinates that an instruction gives.
+    fn check_shape(
+        &self,
+        w: &Warp,
+        lane: usize,
+        image: &Image,
+        place: &ImagePlace,
+        kind: &str,
+    ) -> Checked<()> {
+        let wanted = shapes(place.geometry, kind == "texture");
+        if wanted.contains(&image.shape) {
+            return Ok(());
+        }
+        let (has, reads) = (image.shape.name(), wanted[0].name());
+        let what = format!("a {kind} is {has}, where this instruction is of a {reads} one");
+        let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
+        fault.instead = "make it of an array with these dimensions, or use the function of its dimensions";
+        self.locate(&mut fault, image.address);
+        Err(fault)
+    }
+
+    /// The z of a layer, or of a cube, that a lane names.
+    fn check_layer(&self, w: &Warp, lane: usize, image: &Image, layer: u32, kind: &str) -> Checked<u32> {
+        let (of, faces) =
+            if image.shape == Shape::Cubes && kind == "texture" { ("cube", 6) } else { ("layer", 1) };
+        let layers = image.extent[2] / faces;
+        if layer < layers {
+            return Ok(layer * faces);
+        }
+        let what = format!("{of} {} of a {kind} of {layers}", layer.cast_signed());
+        let mut fault = self.fault(w, 1 << lane, Class::OutOfBounds, what);
+        fault.instead = "check the index against the number of layers";
+        self.locate(&mut fault, image.address);
+        Err(fault)
+    }
+}

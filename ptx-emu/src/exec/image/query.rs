@@ -1,0 +1,49 @@
+//! `txq` and `suq`.
+
+use super::super::block::{Checked, Worker};
+use super::super::lanes;
+use super::super::warp::Warp;
+use crate::image::{Coordinates, Image, Read, Sampler, Shape};
+use crate::image_code::{Asked, ImageQuery};
+
+impl Worker<'_, '_> {
+    pub(super) fn query_image(&mut self, w: &mut Warp, mask: u32, q: &ImageQuery) -> Checked<()> {
+        let handles = self.handles(w, mask, q.handle)?;
+        let mut out = [0; 32];
+        for lane in lanes(mask) {
+            out[lane] = match q.of_texture {
+                true => {
+                    let (image, sampler) = self.texture(w, lane, handles[lane])?;
+                    answer(q.asked, image, sampler)
+                }
+                false => answer(q.asked, self.surface(w, lane, handles[lane])?, &Sampler::POINT),
+            };
+        }
+        w.regs.set(q.d, mask, &out);
+        Ok(())
+    }
+}
+
+fn answer(asked: Asked, image: &Image, sampler: &Sampler) -> u32 {
+    let [width, height, z] = image.extent;
+    match asked {
+        Asked::Width => width,
+        Asked::Height => height,
+        Asked::Depth => {
+            if image.shape == Shape::D3 {
+                z
+            } else {
+                1
+            }
+        }
+        Asked::Layers => match image.shape {
+            Shape::Layers1 | Shape::Layers2 => z,
+            Shape::Cubes => z / 6,
+            _ => 1,
+        },
+        Asked::ChannelType => image.format.channel.number(sampler.read == Read::NormalizedFloat),
+        Asked::ChannelOrder => image.format.order(),
+        Asked::Normalized => u32::from(sampler.coordinates == Coordinates::Normalized),
+        Asked::Levels | Asked::Samples => 1,
+    }
+}

@@ -1,0 +1,49 @@
+//! The channels of a texel as a kernel reads them.
+
+use half::f16;
+
+use crate::image::{ChannelType, Image, Read, Sampler};
+
+/// The bits of a channel that a kernel reads: a float, or an integer of 32 bits.
+///
+/// A normalized float is `v / (2^n - 1)` of an unsigned integer of n bits, and `max(v / (2^(n-1) - 1), -1)` of a signed one.
+fn channel(of: ChannelType, bytes: &[u8], read: Read) -> u32 {
+    let mut word = [0; 4];
+    let size = bytes.len().min(4);
+    word[..size].copy_from_slice(&bytes[..size]);
+    let unsigned = u32::from_le_bytes(word);
+    let unused = 32 - 8 * of.bytes();
+    let signed = (unsigned << unused).cast_signed() >> unused;
+    let normal = read == Read::NormalizedFloat;
+    match of {
+        ChannelType::F32 | ChannelType::U32 | ChannelType::S32 => unsigned,
+        ChannelType::F16 => f16::from_bits(unsigned as u16).to_f32().to_bits(),
+        ChannelType::U8 if normal => (unsigned as f32 / 255.0).to_bits(),
+        ChannelType::U16 if normal => (unsigned as f32 / 65_535.0).to_bits(),
+        ChannelType::S8 if normal => (signed as f32 / 127.0).max(-1.0).to_bits(),
+        ChannelType::S16 if normal => (signed as f32 / 32_767.0).max(-1.0).to_bits(),
+        ChannelType::U8 | ChannelType::U16 => unsigned,
+        ChannelType::S8 | ChannelType::S16 => signed.cast_unsigned(),
+    }
+}
+
+/// The bits of the channels of a texel, of which there are as many as the format has.
+pub(super) fn channels(image: &Image, sampler: &Sampler, bytes: &[u8]) -> [u32; 4] {
+    let size = image.format.channel.bytes() as usize;
+    let mut all = [0; 4];
+    for (to, bytes) in all.iter_mut().zip(bytes.chunks(size)).take(image.format.channels as usize) {
+        *to = channel(image.format.channel, bytes, sampler.read);
+    }
+    all
+}
+
+/// The mean of floats by their weights: added up in double precision, and rounded once.
+pub(super) fn mean(texels: &[([u32; 4], f64)]) -> [u32; 4] {
+    if let [(alone, _)] = texels {
+        return *alone;
+    }
+    std::array::from_fn(|i| {
+        let sum: f64 = texels.iter().map(|(t, weight)| f64::from(f32::from_bits(t[i])) * weight).sum();
+        (sum as f32).to_bits()
+    })
+}

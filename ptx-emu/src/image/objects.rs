@@ -1,0 +1,104 @@
+//! The textures and surfaces of a program by their handles, which are never used again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Coordinates, Filter, Image, ImageError, Sampler, Shape};
+use crate::memory::Memory;
+
+/// The first handle: no address of memory, and far from small numbers.
+const FIRST: u64 = 0x7e00_0000_0000_0000;
+
+/// What a handle stands for.
+#[derive(Clone, Debug)]
+pub(crate) enum Object {
+    Texture(Image, Sampler),
+    Surface(Image),
+}
+
+/// All textures and surfaces.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Objects {
+    live: BTreeMap<u64, Arc<Object>>,
+    made: u64,
+}
+
+impl Objects {
+    pub(crate) fn add(&mut self, object: Object) -> Result<u64, ImageError> {
+        match &object {
+            Object::Texture(image, sampler) => {
+                image.check()?;
+                sampler.check(image)?;
+            }
+            Object::Surface(image) => {
+                image.check()?;
+                if image.shape == Shape::Linear {
+                    return Err(ImageError::Image("linear memory behind a surface".into()));
+                }
+            }
+        }
+        let handle = FIRST + self.made;
+        self.made += 1;
+        self.live.insert(handle, Arc::new(object));
+        Ok(handle)
+    }
+
+    pub(crate) fn remove(&mut self, handle: u64) -> Result<(), ImageError> {
+        self.live.remove(&handle).map(|_| ()).ok_or(ImageError::Handle(handle))
+    }
+
+    pub(crate) fn find(&self, handle: u64) -> Option<&Object> {
+        self.live.get(&handle).map(|object| &**object)
+    }
+
+    /// Whether a handle stood for something that was removed.
+    pub(crate) fn removed(&self, handle: u64) -> bool {
+        handle.checked_sub(FIRST).is_some_and(|number| number < self.made) && self.find(handle).is_none()
+    }
+}
+
+impl Sampler {
+    /// What makes it no sampler for an image.
+    fn check(&self, image: &Image) -> Result<(), ImageError> {
+        let wrong = |what| Err(ImageError::Sampler(what));
+        match (image.shape, self.filter) {
+            (Shape::Linear, Filter::Linear) => {
+                wrong("texels in linear memory are read by their index, without a filter")
+            }
+            (Shape::Linear, _) if self.coordinates == Coordinates::Normalized => {
+                wrong("texels in linear memory are read by their index, not by normalized coordinates")
+            }
+            (_, Filter::Linear) if !self.gives_floats(image.format) => wrong(
+                "a linear filter is of floats: texels of integers of 8 and 16 bits are read as normalized floats for it",
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Memory {
+    /// Makes a texture; its handle, which is never 0 and never used again. Whether there is memory where the image lies
+    /// is seen when a kernel reads it.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub fn add_texture(&self, image: &Image, sampler: &Sampler) -> Result<u64, ImageError> {
+        self.change_objects(|objects| objects.add(Object::Texture(image.clone(), sampler.clone())))
+    }
+
+    /// Makes a surface; its handle, which is never 0 and never used again.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub fn add_surface(&self, image: &Image) -> Result<u64, ImageError> {
+        self.change_objects(|objects| objects.add(Object::Surface(image.clone())))
+    }
+
+    /// Removes a texture or surface. The memory of its image stays.
+    ///
+    /// # Errors
+    /// [`ImageError::Handle`].
+    pub fn remove_object(&self, handle: u64) -> Result<(), ImageError> {
+        self.change_objects(|objects| objects.remove(handle))
+    }
+}

@@ -1,0 +1,104 @@
+//! `suld` and `sust`.
+
+use super::place;
+use crate::code::{Address, MemoryOrder, Op, RegisterOperand, Scope, Space, Transfer, Unwritten, Width};
+use crate::decode::Decode;
+use crate::image_code::{CoordinateType, Geometry, OfImage, Outside, SurfaceAccess};
+use crate::parse::ast::{Operand, OperandKind};
+use crate::parse::types::Type;
+use crate::parse::{Parsed, error};
+
+const GEOMETRIES: &[(&str, Geometry)] = &[
+    (".1d", Geometry::D1),
+    (".2d", Geometry::D2),
+    (".3d", Geometry::D3),
+    (".a1d", Geometry::A1),
+    (".a2d", Geometry::A2),
+];
+
+const OUTSIDE: &[(&str, Outside)] =
+    &[(".trap", Outside::Trap), (".clamp", Outside::Clamp), (".zero", Outside::Zero)];
+
+const TYPES: &[Type] = &[Type::B8, Type::B16, Type::B32, Type::B64];
+
+/// What the suffixes say.
+struct Form {
+    geometry: Geometry,
+    count: usize,
+    ty: Type,
+    outside: Outside,
+}
+
+/// `.b.geom{.cop}{.vec}.type.outside`
+fn form(d: &mut Decode<'_, '_>, caches: &[(&str, ())]) -> Parsed<Form> {
+    d.require(&[(".b", ())])?;
+    let geometry = d.require(GEOMETRIES)?;
+    d.choose(caches);
+    let count = d.choose(&[(".v2", 2), (".v4", 4)]).unwrap_or(1);
+    let ty = d.ty(TYPES)?;
+    let outside = d.require(OUTSIDE)?;
+    if count as u32 * ty.bytes() > 16 {
+        return d.error(format!("`{}`: a vector has at most 16 bytes", d.name()));
+    }
+    d.operands(2, 2)?;
+    Ok(Form { geometry, count, ty, outside })
+}
+
+/// The elements of a vector in braces, or one register.
+fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Operand<'a>]> {
+    let elements = d.elements(i);
+    match elements.len() == count {
+        true => Ok(elements),
+        false => error(d.operand(i).at, format!("`{}` needs a vector of {count} elements", d.name())),
+    }
+}
+
+/// `suld.b.geom{.cop}{.vec}.type.outside d, [a, b]`
+pub(super) fn suld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let form = form(d, &[(".ca", ()), (".cg", ()), (".cs", ()), (".cv", ())])?;
+    let mut regs = Vec::new();
+    for element in elements(d, 0, form.count)? {
+        regs.push(match element.kind {
+            OperandKind::Sink => None,
+            _ => {
+                let register = d.wider(element, form.ty)?;
+                Some(RegisterOperand { slot: register.slot, bits: register.ty.bits() })
+            }
+        });
+    }
+    access(d, &form, regs, 1)
+}
+
+/// `sust.b.geom{.cop}{.vec}.type.outside [a, b], c`
+pub(super) fn sust(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let form = form(d, &[(".wb", ()), (".cg", ()), (".cs", ()), (".wt", ())])?;
+    let mut regs = Vec::new();
+    for element in elements(d, 1, form.count)? {
+        regs.push(Some(match element.kind {
+            OperandKind::Name(_) => {
+                let register = d.wider(element, form.ty)?;
+                RegisterOperand { slot: register.slot, bits: register.ty.bits() }
+            }
+            _ => RegisterOperand { slot: d.element_src(element, form.ty)?, bits: form.ty.bits().max(16) },
+        }));
+    }
+    access(d, &form, regs, 0)
+}
+
+/// The access; the place is operand `at`.
+fn access(d: &mut Decode<'_, '_>, form: &Form, regs: Vec<Option<RegisterOperand>>, at: usize) -> Parsed<Op> {
+    let place = place(d, at, form.geometry, CoordinateType::Integer)?;
+    let transfer = Transfer {
+        space: Space::Global,
+        address: Address { slot: place.handle, wide: true, offset: 0 },
+        width: Width { bytes: form.ty.bytes(), signed: false },
+        regs,
+        read_only: false,
+        unwritten: Unwritten::Fault,
+        order: MemoryOrder::Weak,
+        scope: Scope::Device,
+        site: d.site(),
+    };
+    let access = SurfaceAccess { place, stores: at == 0, outside: form.outside, transfer };
+    Ok(Op::Image(Box::new(OfImage::Surface(access))))
+}

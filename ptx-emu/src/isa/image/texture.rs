@@ -1,0 +1,145 @@
+//! `tex` and `tld4`.
+
+use super::{dimensions, layered, place};
+use crate::code::Op;
+use crate::decode::Decode;
+use crate::image_code::{CoordinateType, Fetch, Geometry, OfImage};
+use crate::parse::ast::OperandKind;
+use crate::parse::types::Type;
+use crate::parse::{Parsed, error, unsupported};
+
+/// The operands that a fetch has besides destination and place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Zero,
+    Given,
+    Gradients,
+}
+
+const LEVELS: &[(&str, Level)] =
+    &[(".base", Level::Zero), (".level", Level::Given), (".grad", Level::Gradients)];
+
+const GEOMETRIES: &[(&str, Geometry)] = &[
+    (".1d", Geometry::D1),
+    (".2d", Geometry::D2),
+    (".3d", Geometry::D3),
+    (".a1d", Geometry::A1),
+    (".a2d", Geometry::A2),
+    (".cube", Geometry::Cube),
+    (".acube", Geometry::ACube),
+];
+
+const GATHERED: &[(&str, Geometry)] =
+    &[(".2d", Geometry::D2), (".a2d", Geometry::A2), (".cube", Geometry::Cube), (".acube", Geometry::ACube)];
+
+const DTYPES: &[Type] = &[Type::U32, Type::S32, Type::F32];
+
+/// `tex{.base,.level,.grad}.geom.v4.dtype.ctype d{|p}, [a, c]{, level | dx, dy}{, offset}`
+pub(super) fn tex(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let level = d.choose(LEVELS).unwrap_or(Level::Zero);
+    let geometry = d.require(GEOMETRIES)?;
+    d.require(&[(".v4", ())])?;
+    let dtype = d.ty(DTYPES)?;
+    let coordinates = match d.ty(&[Type::S32, Type::F32])? {
+        Type::F32 => CoordinateType::Float,
+        _ => CoordinateType::Integer,
+    };
+    if coordinates == CoordinateType::Integer && matches!(geometry, Geometry::Cube | Geometry::ACube) {
+        return d.error(format!("`{}`: a direction is of floats", d.name()));
+    }
+    let least = match level {
+        Level::Zero => 2,
+        Level::Given => 3,
+        Level::Gradients => 4,
+    };
+    let given = operands(d, least)?;
+    match level {
+        Level::Zero => {}
+        Level::Given => {
+            d.src(2, if coordinates == CoordinateType::Float { Type::F32 } else { Type::S32 })?;
+        }
+        Level::Gradients => {
+            gradient(d, 2, geometry)?;
+            gradient(d, 3, geometry)?;
+        }
+    }
+    fetch(d, geometry, dtype, coordinates, None, (least..given).next())
+}
+
+/// `tld4.comp.geom.v4.dtype.f32 d{|p}, [a, c]{, offset}`
+pub(super) fn tld4(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let channel = d.require(&[(".r", 0), (".g", 1), (".b", 2), (".a", 3)])?;
+    let geometry = d.require(GATHERED)?;
+    d.require(&[(".v4", ())])?;
+    let dtype = d.ty(DTYPES)?;
+    d.ty(&[Type::F32])?;
+    let given = operands(d, 2)?;
+    fetch(d, geometry, dtype, CoordinateType::Float, Some(channel), (2..given).next())
+}
+
+/// The number of operands: `least`, or one more, an offset. A depth that is compared may follow, which is not supported.
+fn operands(d: &Decode<'_, '_>, least: usize) -> Parsed<usize> {
+    match d.operands(least, least + 2)? {
+        n if n == least + 2 || n > least && !matches!(d.operand(least).kind, OperandKind::Vector(_)) => {
+            unsupported(d.inst.at, format!("`{}` with a depth to compare", d.name()))
+        }
+        n => Ok(n),
+    }
+}
+
+fn gradient(d: &mut Decode<'_, '_>, i: usize, geometry: Geometry) -> Parsed<()> {
+    let (given, wanted) = (d.elements(i), dimensions(geometry));
+    let wanted = if wanted == 3 { 4 } else { wanted };
+    if given.len() != wanted || !matches!(d.operand(i).kind, OperandKind::Vector(_)) {
+        return error(
+            d.operand(i).at,
+            format!("`{}` takes gradients of {wanted} numbers in braces", d.name()),
+        );
+    }
+    given.iter().try_for_each(|g| d.element_src(g, Type::F32).map(|_| ()))
+}
+
+fn fetch(
+    d: &mut Decode<'_, '_>,
+    geometry: Geometry,
+    dtype: Type,
+    coordinates: CoordinateType,
+    gathers: Option<usize>,
+    offset: Option<usize>,
+) -> Parsed<Op> {
+    let o = d.operand(0);
+    let (elements, resident) = match &o.kind {
+        OperandKind::Vector(elements) => (elements, None),
+        OperandKind::Resident(elements, p) => (elements, d.pred_dst(p, o.at)?),
+        _ => return error(o.at, "a vector of 4 registers was expected"),
+    };
+    if elements.len() != 4 {
+        return error(o.at, format!("`{}` needs a vector of 4 elements, not {}", d.name(), elements.len()));
+    }
+    let mut to = [None; 4];
+    for (to, element) in to.iter_mut().zip(elements) {
+        *to = match element.kind {
+            OperandKind::Sink => None,
+            _ => Some(d.element_dst(element, dtype)?),
+        };
+    }
+    let offset = offset.map_or(Ok(Vec::new()), |i| offsets(d, i, geometry))?;
+    let place = place(d, 1, geometry, coordinates)?;
+    let floats = dtype == Type::F32;
+    let fetch = Fetch { place, coordinates, floats, gathers, offset, d: to, resident };
+    Ok(Op::Image(Box::new(OfImage::Fetch(fetch))))
+}
+
+/// Whole texels that are added to the coordinates.
+fn offsets(d: &mut Decode<'_, '_>, i: usize, geometry: Geometry) -> Parsed<Vec<u32>> {
+    let (given, n) = (d.elements(i), dimensions(geometry));
+    if matches!(geometry, Geometry::Cube | Geometry::ACube) {
+        return error(d.operand(i).at, format!("`{}` takes no offset", d.name()));
+    }
+    let padded = if n == 3 { 4 } else { n };
+    if given.len() != padded {
+        let layers = if layered(geometry) { ", without the layer" } else { "" };
+        return error(d.operand(i).at, format!("an offset has {padded} numbers here{layers}"));
+    }
+    given[..n].iter().map(|o| d.element_src(o, Type::S32)).collect()
+}
