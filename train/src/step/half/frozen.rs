@@ -55,25 +55,13 @@ impl FrozenViews {
 }
 
 impl Step {
-    /// Matrices of projections for one product: in NF4 if all are and the product unpacks them, else unpacked.
-    pub(super) fn operands(&self, queue: &mut impl Queue, places: &[Place]) -> Result<Vec<Operand>, Error> {
-        let packed: Option<Vec<_>> = places.iter().map(|place| self.packed(*place)).collect();
-        match packed {
-            Some(packed) => Ok(packed),
-            None => places.iter().map(|place| Ok(Operand::Bf16(self.matrix(queue, *place)?))).collect(),
-        }
-    }
-
-    /// The matrix of a projection: see [`operands`](Step::operands).
+    /// The matrix of a projection as it is, if the product unpacks it, else unpacked.
     pub(super) fn operand(&self, queue: &mut impl Queue, place: Place) -> Result<Operand, Error> {
-        Ok(match self.packed(place) {
-            Some(packed) => packed,
-            None => Operand::Bf16(self.matrix(queue, place)?),
-        })
+        self.packed(place).map_or_else(|| self.unpacked(queue, place), Ok)
     }
 
     /// The matrix in NF4, where a product can unpack it.
-    fn packed(&self, (l, p): Place) -> Option<Operand> {
+    pub(super) fn packed(&self, (l, p): Place) -> Option<Operand> {
         let whole_blocks = (self.sizes.of(p)[1] as usize).is_multiple_of(BLOCK);
         match &self.weights.layers[l].projections[p as usize] {
             DeviceMatrix::Nf4 { packed, absmax } if self.kernels.unpacks && whole_blocks => {
@@ -107,17 +95,17 @@ impl Step {
         })
     }
 
-    /// A frozen matrix, unpacked if it is packed.
-    fn matrix(&self, queue: &mut impl Queue, (l, p): Place) -> Result<View<bf16>, Error> {
+    /// The matrix of a projection, unpacked if it is packed.
+    pub(super) fn unpacked(&self, queue: &mut impl Queue, (l, p): Place) -> Result<Operand, Error> {
         let [n, k] = self.sizes.of(p);
         match &self.weights.layers[l].projections[p as usize] {
-            DeviceMatrix::Bf16(w) => Ok(w.view()),
+            DeviceMatrix::Bf16(w) => Ok(Operand::Bf16(w.view())),
             DeviceMatrix::Nf4 { packed, absmax } => {
                 let (buffer, range) = unpacked(&self.sizes, p);
                 let w = self.buffers.work.w[buffer].view_range(range);
                 let args = Nf4DequantizeArgs::<Host> { packed, absmax, w: &w, n: n * k };
                 queue.launch(&self.kernels.dequantize, args)?;
-                Ok(w)
+                Ok(Operand::Bf16(w))
             }
             DeviceMatrix::Nested(DeviceNested { packed, codes, scales, offset }) => {
                 let (buffer, range) = unpacked(&self.sizes, p);
@@ -128,7 +116,7 @@ impl Step {
                 let from = NestedArgs::<Host> { packed, codes, scales, map };
                 let args = NestedDequantizeArgs::<Host> { from, w: &w, n, offset };
                 queue.launch(kernel, args)?;
-                Ok(w)
+                Ok(Operand::Bf16(w))
             }
         }
     }

@@ -6,7 +6,7 @@ use ptx_gen::bf16;
 use warpwright_driver::{Error, Host, MapArg, Queue, View};
 use warpwright_kernels::train::half::convert::ApplyMaskArgs;
 use warpwright_kernels::train::half::linear::{
-    LoraLinearArgs, LoraSumArgs, LoraSwiGluArgs, LoraSwiGluBackwardArgs, MapTiles,
+    Frozen, LoraLinearArgs, LoraSumArgs, LoraSwiGluArgs, LoraSwiGluBackwardArgs, MapTiles,
 };
 use warpwright_kernels::train::half::lora::{LoraDownArgs, LoraGradientsArgs};
 use warpwright_kernels::train::products::Form;
@@ -219,53 +219,21 @@ impl Step {
         dx: &View<bf16>,
     ) -> Result<(), Error> {
         let (rows, columns) = (self.sizes.tokens, dx.len() as u32 / self.sizes.tokens);
-        let places: Vec<Place> = of.iter().map(|(p, _)| (l, *p)).collect();
-        let mut adapters = vec![];
-        for (place, (_, dy)) in places.iter().zip(of) {
-            adapters.push(self.adapter_du(queue, *place, [dy, x])?);
-        }
-        let weights = self.operands(queue, &places)?;
-        let kernel = self.kernels.sum(weights[0].frozen(), [rows, columns]);
+        let inside = of.iter().all(|(p, _)| self.packed((l, *p)).is_some());
+        let kernel = self.kernels.sum(if inside { Frozen::Nf4 } else { Frozen::Bf16 }, [rows, columns]);
         let tiles = kernel.def().map_tiles();
         let mut terms = vec![];
-        for (((p, dy), du), w) in of.iter().zip(adapters).zip(&weights) {
-            terms.push(self.term(Form::Nn, (dy, w), [rows, columns, self.sizes.of(*p)[0]], du, tiles)?);
+        for &(p, dy) in of {
+            let du = self.adapter_du(queue, (l, p), [dy, x])?;
+            let w = if inside { self.operand(queue, (l, p))? } else { self.unpacked(queue, (l, p))? };
+            terms.push(self.term(Form::Nn, (dy, &w), [rows, columns, self.sizes.of(p)[0]], du, tiles)?);
         }
         // Without a third, the first stands in its place, with lengths of 0.
         let none = Term { depth: 0, rank: 0, w: terms[0].w.none(), ..terms[0].clone() };
         let [a, b, c] = [&terms[0], &terms[1], terms.get(2).unwrap_or(&none)];
         let y = self.maps.of(dx, [rows, columns], tiles.y)?;
-        let args = LoraSumArgs::<Host> {
-            x0: &a.x,
-            x1: &b.x,
-            x2: &c.x,
-            w0: &a.w.w,
-            w1: &b.w.w,
-            w2: &c.w.w,
-            packed0: &a.w.packed,
-            packed1: &b.w.packed,
-            packed2: &c.w.packed,
-            absmax0: &a.w.absmax,
-            absmax1: &b.w.absmax,
-            absmax2: &c.w.absmax,
-            u0: &a.u,
-            u1: &b.u,
-            u2: &c.u,
-            a0: &a.a,
-            a1: &b.a,
-            a2: &c.a,
-            y: &y,
-            rows,
-            columns,
-            depth0: a.depth,
-            depth1: b.depth,
-            depth2: c.depth,
-            rank0: a.rank,
-            rank1: b.rank,
-            rank2: c.rank,
-            blocks: self.kernels.blocks,
-        };
-        queue.launch(kernel, args)
+        let lengths = [rows, columns];
+        queue.launch(kernel, sum_args([a, b, c], &y, lengths, self.kernels.blocks))
     }
 
     /// The gradients of `g` and `up`, of that of the feed-forward block's output; and the gradients of the last projection's
@@ -431,5 +399,44 @@ impl Step {
 
     fn padded_rank(&self) -> u32 {
         padded(self.sizes.rank)
+    }
+}
+
+/// The arguments of a sum of three terms.
+fn sum_args<'a>(
+    [a, b, c]: [&'a Term; 3],
+    y: &'a MapArg,
+    [rows, columns]: [u32; 2],
+    blocks: u32,
+) -> LoraSumArgs<Host<'a>> {
+    LoraSumArgs {
+        x0: &a.x,
+        x1: &b.x,
+        x2: &c.x,
+        w0: &a.w.w,
+        w1: &b.w.w,
+        w2: &c.w.w,
+        packed0: &a.w.packed,
+        packed1: &b.w.packed,
+        packed2: &c.w.packed,
+        absmax0: &a.w.absmax,
+        absmax1: &b.w.absmax,
+        absmax2: &c.w.absmax,
+        u0: &a.u,
+        u1: &b.u,
+        u2: &c.u,
+        a0: &a.a,
+        a1: &b.a,
+        a2: &c.a,
+        y,
+        rows,
+        columns,
+        depth0: a.depth,
+        depth1: b.depth,
+        depth2: c.depth,
+        rank0: a.rank,
+        rank1: b.rank,
+        rank2: c.rank,
+        blocks,
     }
 }
