@@ -3,7 +3,9 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use warpwright_driver::Context;
-use warpwright_engine::{Decoder, Model, Options, Sampling, StopStrings, TokenChoice, Tokenizer};
+use warpwright_engine::{
+    self as engine, Decoder, Model, Options, Sampling, StopStrings, TokenChoice, Tokenizer,
+};
 
 use crate::adapter::AdapterArgs;
 use crate::failure::Failure;
@@ -54,6 +56,17 @@ pub(crate) struct Room {
     pub(crate) prompt: usize,
     /// Tokens that are thought to go through the model, of prompts and answers.
     pub(crate) tokens: u64,
+}
+
+impl Room {
+    /// Refuses a prompt that has no room, before anything is loaded for it.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let Room { ctx, prompt: len, .. } = *self;
+        match ctx > 0 && len > ctx as usize {
+            true => Err(engine::Error::PromptLength { len, before: 0, ctx }.into()),
+            false => Ok(()),
+        }
+    }
 }
 
 impl GenerateArgs {

@@ -113,6 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let asked = Asked::new(args, &model, source, words)?;
     let mut matcher = asked.grammar(args, &model)?.as_ref().map(Grammar::matcher);
     let (room, words) = (asked.room(args, &model), asked.words.as_deref());
+    room.check()?;
     let mut writer = args.generate.writer(&context, &model, &sampling, &room, words)?;
     let mut times = Times::from(start.elapsed());
     // Before anything is printed, as the bar would be drawn over it.

@@ -29,7 +29,10 @@ fn a_model_that_is_no_model_is_named() {
 
 #[test]
 fn a_prompt_that_does_not_fit_is_refused() {
-    let cases: [(&[&str], &str); 3] = [
+    // So many that the emulator would take days, if there were room for them.
+    let long = "a".repeat(100_000);
+    let cases: [(&[&str], &str); 4] = [
+        (&["--prompt", &long], "the prompt has 50001 tokens; the context has room for 2048"),
         (&["--prompt-ids", "5000"], "token 0 of the prompt is 5000; the vocabulary ends before 4096"),
         (&["--prompt-ids", "1,5,9", "--ctx", "2"], "the prompt has 3 tokens; the context has room for 2"),
         (&["--prompt", "x", "--ctx", "4096"], "a context of 4096 positions; this model has 1 to 2048"),

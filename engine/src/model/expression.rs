@@ -3,7 +3,8 @@
 //! `fancy-regex` steps back where an expression has look-around, with a stack and a number of steps that end; the
 //! library `tokenizers` takes either end for that of the text. Nearly all vocabularies end in `\s+(?!\S)|\s+`, whose
 //! stack a million of white space fills: it is read as `(\s+)`, which needs none, and its match gives the last
-//! character back where another follows and it has two.
+//! character back where another follows and it has two. Those that group digits from the right look ahead to the end
+//! of a run from each of its groups; they are read as the run, which is then counted.
 
 use tokenizers::tokenizer::pattern::Pattern;
 
@@ -13,13 +14,40 @@ const STEPS_BACK: usize = 100_000_000;
 /// What vocabularies end in: white space, of which the last before a word is the word's.
 const RUNS: [&str; 2] = [r"|\s+(?!\S)|\s+", r"|\s+(?!\S)|\s"];
 
+/// Expressions that group digits from the right, with the run that they are of, and what of it matches.
+const GROUPS: [(&str, &str, Part); 5] = [
+    (r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))", r"\p{N}+", Part::Group),
+    (r"\d{1,3}(?=(?:\d{3})*(?!\d))", r"\d+", Part::Group),
+    (r"\d{1,3}(?=(?:\d{3})*\b)", r"\d+\b", Part::Group),
+    (r"(?=(\d{3})+(?!\d))", r"\d+", Part::Before),
+    (r"(?=(?:\d{3})+(?!\d))", r"\d+", Part::Before),
+];
+
+/// What of a run of digits matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// Each three from the right, and what is left of them.
+    Group,
+    /// The place before each three.
+    Before,
+}
+
 /// An expression.
 #[derive(Debug)]
 pub(crate) struct Expression {
     text: String,
+    /// As it is searched for.
     regex: fancy_regex::Regex,
-    /// The group of what gives its last character back.
-    run: Option<usize>,
+    how: How,
+}
+
+/// What the matches are of what is searched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Plain,
+    /// Where this group matches, it gives its last character back.
+    GivesBack(usize),
+    Digits(Part),
 }
 
 /// A search that gave up.
@@ -40,15 +68,17 @@ impl Expression {
         let compile = |text: &str| {
             fancy_regex::RegexBuilder::new(text).backtrack_limit(STEPS_BACK).build().map_err(Box::new)
         };
-        let regex = compile(text)?;
+        let text = text.to_owned();
+        if let Some((_, run, part)) = GROUPS.iter().find(|(groups, ..)| *groups == text) {
+            return Ok(Expression { text, regex: compile(run)?, how: How::Digits(*part) });
+        }
+        let regex = compile(&text)?;
         let run = RUNS.iter().find_map(|run| text.strip_suffix(run)).filter(|head| !is_verbose(head));
         let run = run.and_then(|head| Some((compile(head).ok()?, compile(&format!("{head}|(\\s+)")).ok()?)));
         // What also matches nothing is found by rules of its own.
         match run.filter(|(head, _)| matches!(head.is_match(""), Ok(false))) {
-            Some((_, regex)) => {
-                Ok(Expression { text: text.to_owned(), run: Some(regex.captures_len() - 1), regex })
-            }
-            None => Ok(Expression { text: text.to_owned(), regex, run: None }),
+            Some((_, regex)) => Ok(Expression { text, how: How::GivesBack(regex.captures_len() - 1), regex }),
+            None => Ok(Expression { text, regex, how: How::Plain }),
         }
     }
 
@@ -64,16 +94,31 @@ impl Expression {
 
     /// The matches, each with where it begins and ends.
     fn matches(&self, text: &str) -> Result<Vec<(usize, usize)>, GaveUp> {
-        let mut found: Vec<(usize, usize)> = vec![];
-        let gave_up = |error: fancy_regex::Error, at| self.gave_up(text, at, &error);
-        let Some(run) = self.run else {
-            for place in self.regex.find_iter(text) {
-                let at = found.last().map_or(0, |(_, end)| *end);
-                let place = place.map_err(|error| gave_up(error, at))?;
-                found.push((place.start(), place.end()));
+        match self.how {
+            How::Plain => self.plain(text),
+            How::GivesBack(run) => self.giving_back(text, run),
+            How::Digits(part) => {
+                let runs = self.plain(text)?.into_iter();
+                Ok(runs.flat_map(|(start, end)| parts_of_run(&text[start..end], start, part)).collect())
             }
-            return Ok(found);
-        };
+        }
+    }
+
+    /// What is found as it is.
+    fn plain(&self, text: &str) -> Result<Vec<(usize, usize)>, GaveUp> {
+        let mut found: Vec<(usize, usize)> = vec![];
+        for place in self.regex.find_iter(text) {
+            let at = found.last().map_or(0, |(_, end)| *end);
+            let place = place.map_err(|error| self.gave_up(text, at, &error))?;
+            found.push((place.start(), place.end()));
+        }
+        Ok(found)
+    }
+
+    /// What is found, of which this group gives its last character back.
+    fn giving_back(&self, text: &str, run: usize) -> Result<Vec<(usize, usize)>, GaveUp> {
+        let mut found = vec![];
+        let gave_up = |error: fancy_regex::Error, at| self.gave_up(text, at, &error);
         let mut at = 0;
         while let Some(place) = self.regex.find_from_pos(text, at).map_err(|error| gave_up(error, at))? {
             let back = self.gives_back(text, at, place, run).map_err(|error| gave_up(error, at))?;
@@ -104,6 +149,22 @@ impl Expression {
     fn gave_up(&self, text: &str, at: usize, error: &fancy_regex::Error) -> GaveUp {
         let before = text[at..].chars().take(20).collect();
         GaveUp { expression: self.text.clone(), at, before, reason: error.to_string() }
+    }
+}
+
+/// What matches of a run of digits that begins here.
+fn parts_of_run(run: &str, start: usize, part: Part) -> Vec<(usize, usize)> {
+    let digits: Vec<usize> = run.char_indices().map(|(at, _)| start + at).collect();
+    let first = digits.len() % 3;
+    let threes = digits[first..].iter().step_by(3).copied();
+    match part {
+        Part::Before => threes.map(|at| (at, at)).collect(),
+        Part::Group => {
+            let starts: Vec<usize> =
+                digits.first().filter(|_| first > 0).copied().into_iter().chain(threes).collect();
+            let ends = starts.iter().skip(1).copied().chain([start + run.len()]);
+            std::iter::zip(starts.iter().copied(), ends).collect()
+        }
     }
 }
 
@@ -152,7 +213,7 @@ mod tests {
         let parts = ["a", " ", "\n", "\u{3000}", "!"];
         for expression in cut {
             let ours = Expression::new(expression).unwrap();
-            assert!(ours.run.is_some(), "{expression}");
+            assert!(matches!(ours.how, How::GivesBack(_)), "{expression}");
             let regex = fancy_regex::Regex::new(expression).unwrap();
             for number in 0..5usize.pow(4) {
                 let text: String = (0..4).map(|at| parts[number / 5usize.pow(at) % 5]).collect();
@@ -167,10 +228,26 @@ mod tests {
             [r"\s+(?!\S)", r"a*|\s+(?!\S)|\s+", "(?x)a #|\\s+(?!\\S)|\\s+", r"a|\s+(?!\S)|\s*", "b?"];
         for expression in others {
             let ours = Expression::new(expression).unwrap();
-            assert!(ours.run.is_none(), "{expression}");
+            assert_eq!(ours.how, How::Plain, "{expression}");
             let regex = fancy_regex::Regex::new(expression).unwrap();
             let text = "a  b \n\n a   c";
             assert_eq!(ours.matches(text).unwrap(), plain(&regex, text), "{expression}");
+        }
+    }
+
+    /// All texts of six of these, as the library finds them; and a run that it would need hours for.
+    #[test]
+    fn digits_are_grouped_from_the_right() {
+        let parts = ["1", "\u{0661}", "x", " "];
+        for (expression, _, part) in GROUPS {
+            let ours = Expression::new(expression).unwrap();
+            let regex = fancy_regex::Regex::new(expression).unwrap();
+            for number in 0..4usize.pow(6) {
+                let text: String = (0..6).map(|at| parts[number / 4usize.pow(at) % 4]).collect();
+                assert_eq!(ours.matches(&text).unwrap(), plain(&regex, &text), "{expression} {text:?}");
+            }
+            let long = format!("x {}", "7".repeat(300_001));
+            assert_eq!(ours.matches(&long).unwrap().len(), 100_000 + usize::from(part == Part::Group));
         }
     }
 
