@@ -21,7 +21,7 @@ use crate::train::clip::SquareSums;
 use crate::train::cross_entropy::{LogitGradients, TokenLosses};
 use crate::train::dropout::AddMasked;
 use crate::train::embed::EmbedTokens;
-use crate::train::flash::{FlashForward, FlashKeys, FlashQueries, Parts};
+use crate::train::flash::{By, FlashForward, FlashKeys, FlashQueries, Parts};
 use crate::train::half::linear::{Frozen, Logits, LoraLinear, LoraSum, LoraSwiGlu, LoraSwiGluBackward};
 use crate::train::half::lora::{LoraDown, LoraGradients};
 use crate::train::half::rotate::{HeadsBackward, RotateForward};
@@ -383,9 +383,11 @@ impl List {
         self.add([of(16), of(48), of(64), of(128), of(64).with_queries(128)]);
         let of = FlashQueries::new;
         self.add([of(16), of(48), of(64), of(128), of(128).with_queries(128)]);
-        let of = |head_dim, parts| FlashKeys { head_dim, parts };
+        let of = |head_dim, parts| FlashKeys { head_dim, parts, by: By::Warps };
         self.add([16, 48, 64, 128].map(|head_dim| of(head_dim, Parts::Heads)));
         self.add([16, 128].map(|head_dim| of(head_dim, Parts::Groups)));
+        let together = |kernel| FlashKeys { by: By::Warpgroup, ..kernel };
+        self.add([of(64, Parts::Heads), of(128, Parts::Heads), of(128, Parts::Groups)].map(together));
     }
 
     fn prompt(&mut self, order: impl Fn(u32) -> ColumnOrder) {

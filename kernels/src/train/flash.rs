@@ -39,7 +39,7 @@ mod softmax;
 mod steps;
 
 pub use forward::{FlashForward, FlashForwardArgs};
-pub use keys::{FlashKeys, FlashKeysArgs, Parts};
+pub use keys::{By, FlashKeys, FlashKeysArgs, Parts};
 pub use queries::{FlashQueries, FlashQueriesArgs};
 
 use super::Storage;

@@ -1,5 +1,6 @@
 //! What blocks of all kernels share: the rows that they own, and steps of others, in shared memory.
 
+use crate::pipeline::attention::divided;
 use crate::shared_rows::{Copier, Matrices, SharedRows};
 use ptx_gen::*;
 
@@ -7,6 +8,8 @@ use ptx_gen::*;
 pub(super) const WARPS: u32 = 4;
 /// Rows of a left matrix.
 pub(super) const ROWS: u32 = 16;
+/// Bytes of a row of a panel.
+const PANEL_ROW: u32 = 128;
 
 /// The sizes of a block.
 #[derive(Clone, Copy)]
@@ -19,6 +22,8 @@ pub(super) struct Sizes {
     pub(super) owned: u32,
     /// Rows of a step.
     pub(super) step: u32,
+    /// Whether they lie in panels of 64 dimensions, as products of a warpgroup read them.
+    pub(super) panels: bool,
 }
 
 impl Sizes {
@@ -103,11 +108,40 @@ impl<'k> Block<'k> {
 
     /// Rows past the last token repeat it.
     fn copy(&self, from: Head<'k>, first: U32<'k>, count: u32, to: Ptr<'k, u8, Shared>) {
+        if self.sizes.panels {
+            return self.copy_panels(from, first, count, to);
+        }
         let unit = from.tensor.row(self.copier.unit, 16);
         self.copier.copy(count, to, |row, further| {
             let token = (first + row + further).min(self.last);
             unit.row(token * from.heads + from.head, 2 * self.sizes.head_dim)
         });
+    }
+
+    /// The same into a tile of so many rows, swizzled by 128 bytes: each thread copies 16 bytes of each `step`th row.
+    fn copy_panels(&self, from: Head<'k>, first: U32<'k>, count: u32, to: Ptr<'k, u8, Shared>) {
+        let units = self.sizes.head_dim / 8;
+        let (row, unit) = divided(self.k.tid(), units);
+        let panel = (unit >> 3) * (count * PANEL_ROW);
+        let to = to.row(panel + row * PANEL_ROW + (((unit & 7) ^ (row & 7)) << 4), 1);
+        for further in (0..count).step_by((32 * WARPS / units) as usize) {
+            let token = (first + row + further).min(self.last);
+            let from = from.tensor.row(unit, 16).row(token * from.heads + from.head, 2 * self.sizes.head_dim);
+            from.copy16(to.at(further * PANEL_ROW).cast());
+        }
+    }
+
+    /// The block's rows of a tensor, in panels.
+    pub(super) fn owned_tile(&self, tensor: u32) -> Descriptor<'k, bf16> {
+        let Sizes { owned, head_dim, .. } = self.sizes;
+        Descriptor::by_columns(self.owned(tensor), owned, head_dim, Swizzle::B128)
+    }
+
+    /// The rows of both tensors of a step, in panels: for products over their dimensions, and over themselves.
+    pub(super) fn step_tiles(&self, odd: U32<'k>) -> [[Descriptor<'k, bf16>; 2]; 2] {
+        let Sizes { step, head_dim, .. } = self.sizes;
+        let tile = [Descriptor::by_columns, Descriptor::by_rows];
+        self.step(odd).map(|at| tile.map(|tile| tile(at, step, head_dim, Swizzle::B128)))
     }
 
     fn owned(&self, tensor: u32) -> Ptr<'k, u8, Shared> {

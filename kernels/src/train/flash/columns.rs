@@ -1,6 +1,6 @@
 //! How a block of keys goes through the queries that see them: columns of its products, each with its own numbers.
 
-use super::block::{Block, Head};
+use super::block::{Block, Head, Sizes};
 use super::fragments::Tile;
 use super::{FlashKeysArgs, scale};
 use ptx_gen::*;
@@ -30,8 +30,8 @@ pub(super) struct Queries<'a, 'k> {
     pub(super) block: &'a Block<'k>,
     a: &'a FlashKeysArgs<Dev<'k>>,
     head: U32<'k>,
-    /// The first and the last key of the warp, past the last token perhaps.
-    warp: [U32<'k>; 2],
+    /// The first and the last key of the warp, or of the warpgroup where it multiplies; past the last token perhaps.
+    own: [U32<'k>; 2],
 }
 
 /// A step of queries.
@@ -57,11 +57,14 @@ struct State<'k> {
 impl<'a, 'k> Queries<'a, 'k> {
     /// The queries of a head.
     pub(super) fn new(block: &'a Block<'k>, a: &'a FlashKeysArgs<Dev<'k>>, head: U32<'k>) -> Self {
-        let first = block.warp_first();
-        Queries { block, a, head, warp: [first, first + (block.sizes.warp_rows() - 1)] }
+        let Sizes { panels, owned, .. } = block.sizes;
+        let (first, rows) =
+            if panels { (block.first, owned) } else { (block.warp_first(), block.sizes.warp_rows()) };
+        Queries { block, a, head, own: [first, first + (rows - 1)] }
     }
 
-    /// Runs `body` with each step of which some pair may count for the warp, when it has been copied.
+    /// Runs `body` with each step of which some pair may count for the warp, when it has been copied; a warpgroup that
+    /// multiplies, with all of them.
     pub(super) fn each_step(&self, body: impl FnOnce(QueryStep<'k>)) {
         let (k, block) = (self.block.k, self.block);
         let last_key = (block.first + (block.sizes.owned - 1)).min(block.last);
@@ -75,13 +78,21 @@ impl<'a, 'k> Queries<'a, 'k> {
             let first = state.first.get();
             let (next, odd) = (first + QUERIES, ((first - block.first) / QUERIES) & 1);
             k.wait_copies(0);
+            if block.sizes.panels {
+                k.fence_async();
+            }
             k.barrier();
             let more = next.le(block.last) & state.begin.get().le(last_key);
             k.when(more, || self.copy(state, next, odd ^ 1));
             k.commit_copies();
-            let starts = self.field(odd, Field::Start).cast::<u32>();
-            let seen = (first + (QUERIES - 1)).ge(self.warp[0]) & starts.ld().le(self.warp[1]);
-            k.when(seen, || body(QueryStep { first, odd }));
+            let step = QueryStep { first, odd };
+            if block.sizes.panels {
+                body(step);
+            } else {
+                let starts = self.field(odd, Field::Start).cast::<u32>();
+                let seen = (first + (QUERIES - 1)).ge(self.own[0]) & starts.ld().le(self.own[1]);
+                k.when(seen, || body(step));
+            }
             state.first.set(next);
         });
     }
@@ -147,7 +158,7 @@ impl<'a, 'k> Queries<'a, 'k> {
     pub(super) fn mask(&self, scores: &mut [Tile<'k>], step: QueryStep<'k>) {
         let (k, block) = (self.block.k, self.block);
         let last_start = self.field(step.odd, Field::Start).at(QUERIES - 1).cast::<u32>().ld();
-        k.when(step.first.lt(self.warp[1]) | last_start.gt(self.warp[0]), || {
+        k.when(step.first.lt(self.own[1]) | last_start.gt(self.own[0]), || {
             k.note("flash: leave out queries that do not see a key");
             let starts = self.columns(step, Field::Start);
             let query = step.first + (k.lane() & 3) * 2;

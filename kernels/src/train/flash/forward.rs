@@ -57,7 +57,7 @@ impl FlashForward {
     }
 
     const fn sizes(&self) -> Sizes {
-        Sizes { head_dim: self.head_dim, tensors: 1, owned: self.queries, step: 64 }
+        Sizes { head_dim: self.head_dim, tensors: 1, owned: self.queries, step: 64, panels: false }
     }
 }
 

@@ -7,6 +7,12 @@ use ptx_gen::*;
 /// The sums of 16 rows, for each eight columns. A lane has rows `g` and `g + 8`, columns `2t` and `2t + 1`.
 pub(super) type Tile<'k> = Vec<Sums<'k, f32>>;
 
+/// What a warpgroup has summed: each warp has 16 rows of it.
+pub(super) fn of_warpgroup<'k>(sums: Accumulators<'k, f32>) -> Tile<'k> {
+    let mut vars = sums.0.into_iter();
+    std::iter::from_fn(|| Some(Sums([vars.next()?, vars.next()?, vars.next()?, vars.next()?]))).collect()
+}
+
 /// Tiles of so many columns, all zero.
 pub(super) fn zeros(k: Builder<'_>, tiles: usize, columns: u32) -> Vec<Tile<'_>> {
     (0..tiles).map(|_| (0..columns / 8).map(|_| Sums::zero(k)).collect()).collect()

@@ -41,13 +41,25 @@ args! {
 }
 
 /// The kernel; the function is [`backward`]. A block takes 64 keys of a head, and 32 queries a step. Scores are transposed:
-/// a warp's rows are keys. Blocks come in the order of their tokens, because more queries see the first keys of a document.
+/// a warp's rows are keys. The warps multiply each for itself, or together by `wgmma`, which reads queries from shared memory
+/// once for all four. Blocks come in the order of their tokens, because more queries see the first keys of a document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashKeys {
     /// Dimensions of a head: a multiple of 16, at most 128.
     pub head_dim: u32,
     /// What a block sums.
     pub parts: Parts,
+    /// Who multiplies.
+    pub by: By,
+}
+
+/// Who multiplies in [`FlashKeys`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum By {
+    /// Each warp for its own keys, by `mma`.
+    Warps,
+    /// The four together, by `wgmma`. Heads of 64 or 128 dimensions; sm_90a.
+    Warpgroup,
 }
 
 /// What a block of [`FlashKeys`] sums.
@@ -65,7 +77,8 @@ impl FlashKeys {
     pub const KEYS: u32 = 64;
 
     const fn sizes(&self) -> Sizes {
-        Sizes { head_dim: self.head_dim, tensors: 2, owned: FlashKeys::KEYS, step: QUERIES }
+        let panels = matches!(self.by, By::Warpgroup);
+        Sizes { head_dim: self.head_dim, tensors: 2, owned: FlashKeys::KEYS, step: QUERIES, panels }
     }
 }
 
@@ -77,7 +90,8 @@ impl KernelDef for FlashKeys {
             Parts::Heads => "",
             Parts::Groups => "_groups",
         };
-        format!("train_flash_dkv{parts}_{}", self.head_dim)
+        let by = if self.by == By::Warpgroup { "_wgmma" } else { "" };
+        format!("train_flash_dkv{parts}_{}{by}", self.head_dim)
     }
 
     fn block(&self) -> u32 {
@@ -90,6 +104,12 @@ impl KernelDef for FlashKeys {
 
     fn grid(&self, a: &FlashKeysArgs<Shape>) -> Result<Grid, ShapeError> {
         check(self, self.head_dim, [a.tokens, a.heads, a.kv_heads])?;
+        self.require(self.by == By::Warps || self.head_dim.is_multiple_of(64), || {
+            format!(
+                "the kernel's head_dim is {}, must be 64 or 128 for products of a warpgroup",
+                self.head_dim
+            )
+        })?;
         let (inputs, keys) = ([("q", a.q), ("grad", a.grad)], [("k", a.k), ("v", a.v)]);
         let outputs = [("dk", a.dk), ("dv", a.dv)];
         let (of_heads, of_kv_heads) = match self.parts {
@@ -120,24 +140,21 @@ impl KernelDef for FlashKeys {
         for (i, tensor) in (0..).zip([a.k, a.v]) {
             block.copy_owned(i, Head { tensor, heads: a.kv_heads, head: kv_head });
         }
-        let mut sums = [(); 2].map(|()| fragments::zeros(k, sizes.tiles(), self.head_dim));
-        let mut walk = |head| {
-            let queries = Queries::new(&block, &a, head);
-            queries.each_step(|step| self.step(&queries, step, &mut sums));
+        let sums = match self.by {
+            By::Warps => {
+                let mut sums = [(); 2].map(|()| fragments::zeros(k, sizes.tiles(), self.head_dim));
+                self.walk(&block, &a, |queries, step| self.step(queries, step, &mut sums));
+                sums
+            }
+            By::Warpgroup => {
+                let mut sums = [(); 2].map(|()| Accumulators::zero(k, self.head_dim));
+                self.walk(&block, &a, |queries, step| self.step_together(queries, step, &mut sums));
+                sums.map(|sums| vec![fragments::of_warpgroup(sums)])
+            }
         };
         let heads = match self.parts {
-            Parts::Heads => {
-                walk(head);
-                a.heads
-            }
-            Parts::Groups => {
-                k.for_each(head * group, head * group + group, 1, |head| {
-                    // No warp reads the steps of the head before any more.
-                    k.barrier();
-                    walk(head);
-                });
-                a.kv_heads
-            }
+            Parts::Heads => a.heads,
+            Parts::Groups => a.kv_heads,
         };
         k.note("flash: store dk and dv");
         for (sums, to) in sums.iter().zip([a.dk, a.dv]) {
@@ -166,6 +183,30 @@ impl KernelDef for FlashKeys {
 }
 
 impl FlashKeys {
+    /// Runs `body` with each step of queries of each head.
+    fn walk<'k>(
+        &self,
+        block: &Block<'k>,
+        a: &FlashKeysArgs<Dev<'k>>,
+        body: impl FnOnce(&Queries<'_, 'k>, QueryStep<'k>),
+    ) {
+        let (k, head, group) = (block.k, block.k.ctaid(), a.heads / a.kv_heads);
+        let walk = |head| {
+            let queries = Queries::new(block, a, head);
+            queries.each_step(|step| body(&queries, step));
+        };
+        match self.parts {
+            Parts::Heads => walk(head),
+            Parts::Groups => {
+                _ = k.for_each(head * group, head * group + group, 1, |head| {
+                    // No warp reads the steps of the head before any more.
+                    k.barrier();
+                    walk(head);
+                })
+            }
+        }
+    }
+
     /// Adds to `dk` and `dv` what the queries of a step give.
     fn step<'k>(&self, queries: &Queries<'_, 'k>, step: QueryStep<'k>, [dk, dv]: &mut [Vec<Tile<'k>>; 2]) {
         let (block, head_dim) = (queries.block, self.head_dim);
@@ -196,5 +237,47 @@ impl FlashKeys {
         let left: Vec<_> = left.collect();
         k.note("flash: add the weighted queries");
         fragments::add(dk, &left, &block.right(step.odd, 0));
+    }
+
+    /// The same by the warpgroup. Products run beside what does not need them: gradients of weights beside the weights, and
+    /// the weighted gradients beside those of scores.
+    fn step_together<'k>(
+        &self,
+        queries: &Queries<'_, 'k>,
+        step: QueryStep<'k>,
+        [dk, dv]: &mut [Accumulators<'k, f32>; 2],
+    ) {
+        let (block, head_dim) = (queries.block, self.head_dim);
+        let (k, always) = (block.k, block.k.always());
+        let [[query_columns, query_rows], [grad_columns, grad_rows]] = block.step_tiles(step.odd);
+        let [mut scores, mut grads] = [(); 2].map(|()| Accumulators::zero(k, QUERIES));
+        k.note("flash: scores, keys times queries; gradients of the weights, values times those of queries");
+        k.wgmma_fence();
+        scores.multiply_tiles(block.owned_tile(0), query_columns, always);
+        k.wgmma_commit();
+        grads.multiply_tiles(block.owned_tile(1), grad_columns, always);
+        k.wgmma_commit();
+        k.wgmma_wait(1);
+        let mut scores = vec![fragments::of_warpgroup(scores)];
+        queries.mask(&mut scores, step);
+        k.note("flash: weights of 64 keys; add the weighted gradients");
+        let lse = queries.columns(step, Field::Lse);
+        let p = fragments::map(&scores[0], |s, _, column| s.fma(log2_scale(head_dim), lse(column)).ex2());
+        let add = |sums: &mut Accumulators<'k, f32>, left: Vec<A<'k>>, right: Descriptor<'k, bf16>| {
+            k.wgmma_fence();
+            for (i, left) in (0..).zip(left) {
+                sums.multiply_registers::<bf16, bf16>(left, right.inner(16 * i), always);
+            }
+            k.wgmma_commit();
+        };
+        add(dv, fragments::rounded(&p), grad_rows);
+        k.wgmma_wait(1);
+        k.note("flash: gradients of the scores of 64 keys; add the weighted queries");
+        let grads = fragments::of_warpgroup(grads);
+        let delta = queries.columns(step, Field::Delta);
+        let of = |dp: F32<'k>, _, column| dp.fma(scale(head_dim) as f32, delta(column));
+        let left = fragments::rounded(&fragments::times(&p, &fragments::map(&grads, of)));
+        add(dk, left, query_rows);
+        k.wgmma_wait(0);
     }
 }

@@ -66,7 +66,7 @@ impl FlashQueries {
 
     const fn sizes(&self) -> Sizes {
         let step = if self.queries == 64 { 64 } else { 32 };
-        Sizes { head_dim: self.head_dim, tensors: 2, owned: self.queries, step }
+        Sizes { head_dim: self.head_dim, tensors: 2, owned: self.queries, step, panels: false }
     }
 }
 

@@ -3,7 +3,7 @@
 use warpwright_driver::{Context, Kernel};
 use warpwright_kernels::ProductTile;
 use warpwright_kernels::train::cross_entropy::TokenLosses;
-use warpwright_kernels::train::flash::{FlashForward, FlashKeys, FlashQueries, Parts};
+use warpwright_kernels::train::flash::{By, FlashForward, FlashKeys, FlashQueries, Parts};
 use warpwright_kernels::train::half::convert::{ApplyMask, Nf4Dequantize, Round};
 use warpwright_kernels::train::half::cross_entropy::LogitGradients;
 use warpwright_kernels::train::half::embed::EmbedTokens;
@@ -97,7 +97,7 @@ impl Kernels {
             values_backward: back(None, false)?,
             attention: load(context, FlashForward::new(head_dim))?,
             query_gradients: load(context, FlashQueries::new(head_dim))?,
-            key_gradients: load(context, FlashKeys { head_dim, parts: parts(sizes, blocks) })?,
+            key_gradients: load(context, FlashKeys { head_dim, parts: parts(sizes, blocks), by: By::Warps })?,
             swiglu: again.then(|| load(context, SwiGluForward { threads })).transpose()?,
             swiglu_backward: load(context, SwiGluBackward { threads })?,
             logits: load(context, Logits)?,
