@@ -381,8 +381,10 @@ impl List {
     fn flash(&mut self) {
         let of = FlashForward::new;
         self.add([of(16), of(48), of(64), of(128), of(64).with_queries(128)]);
+        self.add([64, 128].map(|head_dim| of(head_dim).by(By::Warpgroup)));
         let of = FlashQueries::new;
         self.add([of(16), of(48), of(64), of(128), of(128).with_queries(128)]);
+        self.add([64, 128].map(|head_dim| of(head_dim).by(By::Warpgroup)));
         let of = |head_dim, parts| FlashKeys { head_dim, parts, by: By::Warps };
         self.add([16, 48, 64, 128].map(|head_dim| of(head_dim, Parts::Heads)));
         self.add([16, 128].map(|head_dim| of(head_dim, Parts::Groups)));

@@ -38,8 +38,9 @@ mod queries;
 mod softmax;
 mod steps;
 
+pub use block::By;
 pub use forward::{FlashForward, FlashForwardArgs};
-pub use keys::{By, FlashKeys, FlashKeysArgs, Parts};
+pub use keys::{FlashKeys, FlashKeysArgs, Parts};
 pub use queries::{FlashQueries, FlashQueriesArgs};
 
 use super::Storage;
@@ -63,6 +64,13 @@ fn check<K: Contract>(
     kernel.range("heads", heads, 1, 1 << 16)?;
     kernel.range("kv_heads", kv_heads, 1, 1 << 16)?;
     kernel.multiple("heads", heads, kv_heads)
+}
+
+/// Checks the kernel's head length for who multiplies.
+fn check_by<K: Contract>(kernel: &K, by: By, head_dim: u32) -> Result<(), ShapeError> {
+    kernel.require(by == By::Warps || head_dim.is_multiple_of(64), || {
+        format!("the kernel's head_dim is {head_dim}, must be 64 or 128 for products of a warpgroup")
+    })
 }
 
 /// Checks the lengths of `[tokens, heads, head_dim]`, of `[tokens, kv_heads, head_dim]` and of `[tokens, heads]`.

@@ -11,6 +11,31 @@ pub(super) const ROWS: u32 = 16;
 /// Bytes of a row of a panel.
 const PANEL_ROW: u32 = 128;
 
+/// Who multiplies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum By {
+    /// Each warp for its own rows, by `mma`.
+    Warps,
+    /// The four together, by `wgmma`, which reads a step from shared memory once for all. Heads of 64 or 128 dimensions;
+    /// sm_90a.
+    Warpgroup,
+}
+
+impl By {
+    /// What it adds to a kernel's name.
+    pub(super) const fn suffix(self) -> &'static str {
+        match self {
+            By::Warps => "",
+            By::Warpgroup => "_wgmma",
+        }
+    }
+
+    /// How rows lie: see [`Sizes`].
+    pub(super) const fn panels(self) -> bool {
+        matches!(self, By::Warpgroup)
+    }
+}
+
 /// The sizes of a block.
 #[derive(Clone, Copy)]
 pub(super) struct Sizes {

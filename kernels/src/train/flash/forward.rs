@@ -1,10 +1,10 @@
 //! The forward: `o` and `lse`.
 
-use super::block::{Block, Head, Sizes, WARPS};
+use super::block::{Block, By, Head, Sizes, WARPS};
 use super::fragments::{self, Tile};
 use super::softmax::{self, Softmax};
 use super::steps::{self, Keys, Step};
-use super::{check, check_lengths, heads, log2_scale, wide};
+use super::{check, check_by, check_lengths, heads, log2_scale, wide};
 use crate::contract::Contract;
 use crate::train::attention::{causal, forward};
 use crate::train::narrow;
@@ -43,12 +43,19 @@ pub struct FlashForward {
     /// Queries of a block: 64; or 128, which share what is read and make fewer blocks, if heads have at most 64 dimensions.
     /// Of longer heads, registers do not hold the sums of 128.
     pub queries: u32,
+    /// Who multiplies; the warpgroup with 64 queries a block.
+    pub by: By,
 }
 
 impl FlashForward {
     /// With 64 queries a block.
     pub const fn new(head_dim: u32) -> FlashForward {
-        FlashForward { head_dim, queries: 64 }
+        FlashForward { head_dim, queries: 64, by: By::Warps }
+    }
+
+    /// The same where others multiply.
+    pub const fn by(self, by: By) -> FlashForward {
+        FlashForward { by, ..self }
     }
 
     /// The same with other queries a block.
@@ -57,7 +64,8 @@ impl FlashForward {
     }
 
     const fn sizes(&self) -> Sizes {
-        Sizes { head_dim: self.head_dim, tensors: 1, owned: self.queries, step: 64, panels: false }
+        let FlashForward { head_dim, queries, by } = *self;
+        Sizes { head_dim, tensors: 1, owned: queries, step: 64, panels: by.panels() }
     }
 }
 
@@ -65,7 +73,7 @@ impl KernelDef for FlashForward {
     type Args<S: Side> = FlashForwardArgs<S>;
 
     fn name(&self) -> String {
-        format!("train_flash_{}_{}", self.head_dim, self.queries)
+        format!("train_flash_{}_{}{}", self.head_dim, self.queries, self.by.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -79,6 +87,10 @@ impl KernelDef for FlashForward {
     fn grid(&self, a: &FlashForwardArgs<Shape>) -> Result<Grid, ShapeError> {
         check(self, self.head_dim, [a.tokens, a.heads, a.kv_heads])?;
         check_queries(self, self.queries)?;
+        check_by(self, self.by, self.head_dim)?;
+        self.require(self.by == By::Warps || self.queries == 64, || {
+            format!("the kernel's queries is {}, must be 64 for products of a warpgroup", self.queries)
+        })?;
         self.require(self.queries == 64 || self.head_dim <= 64, || {
             format!("the kernel's queries is 128, must be 64 for a head_dim of {}", self.head_dim)
         })?;
@@ -99,7 +111,10 @@ impl KernelDef for FlashForward {
         let keys = Keys::new(&block, kv, a.starts);
         let mut sums = fragments::zeros(k, self.sizes().tiles(), self.head_dim);
         let mut softmax: Vec<_> = sums.iter().map(|_| Softmax::new(k)).collect();
-        keys.each_step(|step| self.step(&block, &keys, step, &mut softmax, &mut sums));
+        keys.each_step(|step| match self.by {
+            By::Warps => self.step(&block, &keys, step, &mut softmax, &mut sums),
+            By::Warpgroup => self.step_together(&block, &keys, step, &mut softmax, &mut sums),
+        });
         k.note("flash: store o and lse");
         for ((sums, softmax), tokens) in sums.iter().zip(&softmax).zip(block.lane_tokens()) {
             for (r, token) in tokens.into_iter().enumerate() {
@@ -139,6 +154,35 @@ impl FlashForward {
         let weights = softmax::weigh(k, softmax, &scores, log2_scale(self.head_dim), sums);
         k.note("flash: add the weighted values");
         fragments::add(sums, &weights, &block.right(step.odd, 1));
+    }
+}
+
+impl FlashForward {
+    /// The same by the warpgroup.
+    fn step_together<'k>(
+        &self,
+        block: &Block<'k>,
+        keys: &Keys<'_, 'k>,
+        step: Step<'k>,
+        softmax: &mut [Softmax<'k>],
+        sums: &mut Vec<Tile<'k>>,
+    ) {
+        let k = block.k;
+        let [[key_columns, _], [_, value_rows]] = block.step_tiles(step.odd);
+        let mut scores = Accumulators::zero(k, self.sizes().step);
+        k.note("flash: scores, queries times keys, by the warpgroup");
+        k.wgmma_fence();
+        scores.multiply_tiles(block.owned_tile(0), key_columns, k.always());
+        k.wgmma_commit();
+        k.wgmma_wait(0);
+        let mut scores = vec![fragments::of_warpgroup(scores)];
+        keys.mask(&mut scores, step);
+        let weights = softmax::weigh(k, softmax, &scores, log2_scale(self.head_dim), sums);
+        k.note("flash: add the weighted values");
+        let mut values = fragments::to_warpgroup(sums.remove(0));
+        weights.into_iter().for_each(|weights| fragments::add_together(k, &mut values, weights, value_rows));
+        k.wgmma_wait(0);
+        sums.push(fragments::of_warpgroup(values));
     }
 }
 

@@ -13,6 +13,25 @@ pub(super) fn of_warpgroup<'k>(sums: Accumulators<'k, f32>) -> Tile<'k> {
     std::iter::from_fn(|| Some(Sums([vars.next()?, vars.next()?, vars.next()?, vars.next()?]))).collect()
 }
 
+/// The other way.
+pub(super) fn to_warpgroup(tile: Tile<'_>) -> Accumulators<'_, f32> {
+    Accumulators(tile.into_iter().flat_map(|sums| sums.0).collect())
+}
+
+/// Adds `left right` of the warpgroup, where `left` has a matrix for each 16 rows of `right`: a group of products.
+pub(super) fn add_together<'k>(
+    k: Builder<'k>,
+    sums: &mut Accumulators<'k, f32>,
+    left: Vec<A<'k>>,
+    right: Descriptor<'k, bf16>,
+) {
+    k.wgmma_fence();
+    for (i, left) in (0..).zip(left) {
+        sums.multiply_registers::<bf16, bf16>(left, right.inner(16 * i), k.always());
+    }
+    k.wgmma_commit();
+}
+
 /// Tiles of so many columns, all zero.
 pub(super) fn zeros(k: Builder<'_>, tiles: usize, columns: u32) -> Vec<Tile<'_>> {
     (0..tiles).map(|_| (0..columns / 8).map(|_| Sums::zero(k)).collect()).collect()

@@ -1,9 +1,9 @@
 //! The backward of keys and values: `dk` and `dv` of each query head.
 
-use super::block::{Block, Head, Sizes, WARPS};
+use super::block::{Block, By, Head, Sizes, WARPS};
 use super::columns::{Field, QUERIES, Queries, QueryStep, STEP_BYTES};
 use super::fragments::{self, Tile};
-use super::{check, check_lengths, log2_scale, scale, wide};
+use super::{check, check_by, check_lengths, log2_scale, scale, wide};
 use crate::contract::Contract;
 use crate::train::attention::{Saved, backward, causal, sum_groups};
 use crate::train::{narrow, wide as wide_f32};
@@ -53,15 +53,6 @@ pub struct FlashKeys {
     pub by: By,
 }
 
-/// Who multiplies in [`FlashKeys`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum By {
-    /// Each warp for its own keys, by `mma`.
-    Warps,
-    /// The four together, by `wgmma`. Heads of 64 or 128 dimensions; sm_90a.
-    Warpgroup,
-}
-
 /// What a block of [`FlashKeys`] sums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parts {
@@ -77,8 +68,8 @@ impl FlashKeys {
     pub const KEYS: u32 = 64;
 
     const fn sizes(&self) -> Sizes {
-        let panels = matches!(self.by, By::Warpgroup);
-        Sizes { head_dim: self.head_dim, tensors: 2, owned: FlashKeys::KEYS, step: QUERIES, panels }
+        let Self { head_dim, by, .. } = *self;
+        Sizes { head_dim, tensors: 2, owned: FlashKeys::KEYS, step: QUERIES, panels: by.panels() }
     }
 }
 
@@ -90,8 +81,7 @@ impl KernelDef for FlashKeys {
             Parts::Heads => "",
             Parts::Groups => "_groups",
         };
-        let by = if self.by == By::Warpgroup { "_wgmma" } else { "" };
-        format!("train_flash_dkv{parts}_{}{by}", self.head_dim)
+        format!("train_flash_dkv{parts}_{}{}", self.head_dim, self.by.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -104,12 +94,7 @@ impl KernelDef for FlashKeys {
 
     fn grid(&self, a: &FlashKeysArgs<Shape>) -> Result<Grid, ShapeError> {
         check(self, self.head_dim, [a.tokens, a.heads, a.kv_heads])?;
-        self.require(self.by == By::Warps || self.head_dim.is_multiple_of(64), || {
-            format!(
-                "the kernel's head_dim is {}, must be 64 or 128 for products of a warpgroup",
-                self.head_dim
-            )
-        })?;
+        check_by(self, self.by, self.head_dim)?;
         let (inputs, keys) = ([("q", a.q), ("grad", a.grad)], [("k", a.k), ("v", a.v)]);
         let outputs = [("dk", a.dk), ("dv", a.dv)];
         let (of_heads, of_kv_heads) = match self.parts {
@@ -263,21 +248,14 @@ impl FlashKeys {
         k.note("flash: weights of 64 keys; add the weighted gradients");
         let lse = queries.columns(step, Field::Lse);
         let p = fragments::map(&scores[0], |s, _, column| s.fma(log2_scale(head_dim), lse(column)).ex2());
-        let add = |sums: &mut Accumulators<'k, f32>, left: Vec<A<'k>>, right: Descriptor<'k, bf16>| {
-            k.wgmma_fence();
-            for (i, left) in (0..).zip(left) {
-                sums.multiply_registers::<bf16, bf16>(left, right.inner(16 * i), always);
-            }
-            k.wgmma_commit();
-        };
-        add(dv, fragments::rounded(&p), grad_rows);
+        fragments::add_together(k, dv, fragments::rounded(&p), grad_rows);
         k.wgmma_wait(1);
         k.note("flash: gradients of the scores of 64 keys; add the weighted queries");
         let grads = fragments::of_warpgroup(grads);
         let delta = queries.columns(step, Field::Delta);
         let of = |dp: F32<'k>, _, column| dp.fma(scale(head_dim) as f32, delta(column));
         let left = fragments::rounded(&fragments::times(&p, &fragments::map(&grads, of)));
-        add(dk, left, query_rows);
+        fragments::add_together(k, dk, left, query_rows);
         k.wgmma_wait(0);
     }
 }

@@ -1,11 +1,11 @@
 //! The backward of queries: `D` and `dq`.
 
-use super::block::{Block, Head, Sizes, WARPS};
+use super::block::{Block, By, Head, Sizes, WARPS};
 use super::forward::{check_queries, first_query};
 use super::fragments::{self, Tile};
 use super::softmax::QUAD;
 use super::steps::{self, Keys, Step};
-use super::{check, check_lengths, heads, log2_scale, scale, wide};
+use super::{check, check_by, check_lengths, heads, log2_scale, scale, wide};
 use crate::contract::Contract;
 use crate::reduce::lanes_sum;
 use crate::train::attention::{Saved, backward, causal, delta};
@@ -51,12 +51,19 @@ pub struct FlashQueries {
     pub head_dim: u32,
     /// Queries of a block: 64 or 128.
     pub queries: u32,
+    /// Who multiplies; the warpgroup with 64 queries a block.
+    pub by: By,
 }
 
 impl FlashQueries {
     /// With 64 queries a block.
     pub const fn new(head_dim: u32) -> FlashQueries {
-        FlashQueries { head_dim, queries: 64 }
+        FlashQueries { head_dim, queries: 64, by: By::Warps }
+    }
+
+    /// The same where others multiply.
+    pub const fn by(self, by: By) -> FlashQueries {
+        FlashQueries { by, ..self }
     }
 
     /// The same with other queries a block.
@@ -65,8 +72,9 @@ impl FlashQueries {
     }
 
     const fn sizes(&self) -> Sizes {
-        let step = if self.queries == 64 { 64 } else { 32 };
-        Sizes { head_dim: self.head_dim, tensors: 2, owned: self.queries, step, panels: false }
+        let (FlashQueries { head_dim, queries, by }, step) =
+            (*self, if self.queries == 64 { 64 } else { 32 });
+        Sizes { head_dim, tensors: 2, owned: queries, step, panels: by.panels() }
     }
 }
 
@@ -74,7 +82,7 @@ impl KernelDef for FlashQueries {
     type Args<S: Side> = FlashQueriesArgs<S>;
 
     fn name(&self) -> String {
-        format!("train_flash_dq_{}_{}", self.head_dim, self.queries)
+        format!("train_flash_dq_{}_{}{}", self.head_dim, self.queries, self.by.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -88,6 +96,10 @@ impl KernelDef for FlashQueries {
     fn grid(&self, a: &FlashQueriesArgs<Shape>) -> Result<Grid, ShapeError> {
         check(self, self.head_dim, [a.tokens, a.heads, a.kv_heads])?;
         check_queries(self, self.queries)?;
+        check_by(self, self.by, self.head_dim)?;
+        self.require(self.by == By::Warps || self.queries == 64, || {
+            format!("the kernel's queries is {}, must be 64 for products of a warpgroup", self.queries)
+        })?;
         let of_heads = [("q", a.q), ("o", a.o), ("grad", a.grad), ("dq", a.dq)];
         let sizes = [a.tokens, a.heads, a.kv_heads, self.head_dim];
         let of_queries = [("lse", a.lse), ("delta", a.delta)];
@@ -110,8 +122,18 @@ impl KernelDef for FlashQueries {
         for token in block.lane_tokens().into_iter().flatten() {
             self.row(&block, &a, token);
         }
-        let mut dq = fragments::zeros(k, self.sizes().tiles(), self.head_dim);
-        keys.each_step(|step| self.step(&block, &keys, step, &mut dq));
+        let dq = match self.by {
+            By::Warps => {
+                let mut dq = fragments::zeros(k, self.sizes().tiles(), self.head_dim);
+                keys.each_step(|step| self.step(&block, &keys, step, &mut dq));
+                dq
+            }
+            By::Warpgroup => {
+                let mut dq = Accumulators::zero(k, self.head_dim);
+                keys.each_step(|step| self.step_together(&block, &keys, step, &mut dq));
+                vec![fragments::of_warpgroup(dq)]
+            }
+        };
         k.note("flash: store dq");
         for (dq, tokens) in dq.iter().zip(block.lane_tokens()) {
             for (r, token) in tokens.into_iter().enumerate() {
@@ -178,18 +200,63 @@ impl FlashQueries {
         let mut grads = fragments::zeros(k, dq.len(), columns);
         fragments::add_transposed(&mut grads, &block.left(1), &value_columns, head_dim);
         let tiles = scores.iter().zip(&grads).zip(block.lane_tokens());
-        let ds = tiles.map(|((scores, grads), tokens)| {
-            k.note("flash: gradients of the scores of 16 queries");
-            let [[lse0, delta0], [lse1, delta1]] =
-                tokens.map(|token| self.numbers(block, token).map(Ptr::ld));
-            let (lse, delta) = ([lse0, lse1], [delta0, delta1]);
-            let p = fragments::map(scores, |s, i, _| s.fma(log2_scale(head_dim), lse[i / 2]).ex2());
-            let grads = fragments::map(grads, |dp, i, _| dp.fma(scale(head_dim) as f32, delta[i / 2]));
-            fragments::rounded(&fragments::times(&p, &grads))
-        });
-        let ds: Vec<_> = ds.collect();
+        let ds: Vec<_> = tiles
+            .map(|((scores, grads), tokens)| {
+                k.note("flash: gradients of the scores of 16 queries");
+                let (p, delta) = self.weights(block, scores, tokens);
+                self.of_scores(&p, grads, delta)
+            })
+            .collect();
         k.note("flash: add the weighted keys");
         fragments::add(dq, &ds, &block.right(step.odd, 0));
+    }
+
+    /// The weights of 16 queries, and `-D / sqrt(d)` of the lane's two.
+    fn weights<'k>(
+        &self,
+        block: &Block<'k>,
+        scores: &Tile<'k>,
+        tokens: [U32<'k>; 2],
+    ) -> (Vec<[F32<'k>; 4]>, [F32<'k>; 2]) {
+        let [[lse0, delta0], [lse1, delta1]] = tokens.map(|token| self.numbers(block, token).map(Ptr::ld));
+        let lse = [lse0, lse1];
+        let weigh = |s: F32<'k>, i: usize, _| s.fma(log2_scale(self.head_dim), lse[i / 2]).ex2();
+        (fragments::map(scores, weigh), [delta0, delta1])
+    }
+
+    /// Gradients of the scores of 16 queries, of weights and of their gradients.
+    fn of_scores<'k>(&self, p: &[[F32<'k>; 4]], grads: &Tile<'k>, delta: [F32<'k>; 2]) -> Vec<A<'k>> {
+        let of = |dp: F32<'k>, i: usize, _| dp.fma(scale(self.head_dim) as f32, delta[i / 2]);
+        fragments::rounded(&fragments::times(p, &fragments::map(grads, of)))
+    }
+
+    /// The same by the warpgroup. Gradients of weights are multiplied beside the weights.
+    fn step_together<'k>(
+        &self,
+        block: &Block<'k>,
+        keys: &Keys<'_, 'k>,
+        step: Step<'k>,
+        dq: &mut Accumulators<'k, f32>,
+    ) {
+        let (k, always) = (block.k, block.k.always());
+        let [[key_columns, key_rows], [value_columns, _]] = block.step_tiles(step.odd);
+        let [mut scores, mut grads] = [(); 2].map(|()| Accumulators::zero(k, self.sizes().step));
+        k.note("flash: scores, queries times keys; gradients of the weights, those of queries times values");
+        k.wgmma_fence();
+        scores.multiply_tiles(block.owned_tile(0), key_columns, always);
+        k.wgmma_commit();
+        grads.multiply_tiles(block.owned_tile(1), value_columns, always);
+        k.wgmma_commit();
+        k.wgmma_wait(1);
+        let mut scores = vec![fragments::of_warpgroup(scores)];
+        keys.mask(&mut scores, step);
+        k.note("flash: gradients of the scores of 64 queries");
+        let (p, delta) = self.weights(block, &scores[0], block.lane_tokens()[0]);
+        k.wgmma_wait(0);
+        let ds = self.of_scores(&p, &fragments::of_warpgroup(grads), delta);
+        k.note("flash: add the weighted keys");
+        fragments::add_together(k, dq, ds, key_rows);
+        k.wgmma_wait(0);
     }
 }
 

@@ -16,13 +16,13 @@ pub(super) struct Keys<'a, 'k> {
     /// The block's first key, and the token after its last.
     first: U32<'k>,
     end: U32<'k>,
-    warp: WarpQueries<'k>,
+    own: OwnQueries<'k>,
     /// The first key that each of the block's queries sees.
     starts: Ptr<'k, u32, Shared>,
 }
 
-/// The queries of a warp.
-struct WarpQueries<'k> {
+/// The queries of a warp, or of the warpgroup where it multiplies.
+struct OwnQueries<'k> {
     /// The first, past the last token perhaps.
     first: U32<'k>,
     /// The last that there is.
@@ -44,9 +44,10 @@ impl<'a, 'k> Keys<'a, 'k> {
     /// Keys and values `kv` of the block's queries; `starts` as the kernels have it.
     pub(super) fn new(block: &'a Block<'k>, kv: [Head<'k>; 2], starts: Ptr<'k, u32, Read>) -> Self {
         let Block { sizes, last, first, .. } = *block;
+        let (own_first, rows) =
+            if sizes.panels { (first, sizes.owned) } else { (block.warp_first(), sizes.warp_rows()) };
         let start = |token: U32<'k>| starts.at(token.min(last)).ld();
-        let warp_first = block.warp_first();
-        let warp_last = (warp_first + (sizes.warp_rows() - 1)).min(last);
+        let own_last = (own_first + (rows - 1)).min(last);
         let (k, shared) = (block.k, block.after_rows().cast::<u32>());
         k.when(k.tid().lt(sizes.owned), || shared.at(k.tid()).st(start(first + k.tid())));
         Keys {
@@ -55,16 +56,13 @@ impl<'a, 'k> Keys<'a, 'k> {
             // So that there is a step, whatever memory has.
             first: start(first).min(first),
             end: (first + sizes.owned).min(last + 1),
-            warp: WarpQueries {
-                first: warp_first,
-                last: warp_last,
-                starts: [start(warp_first), start(warp_last)],
-            },
+            own: OwnQueries { first: own_first, last: own_last, starts: [start(own_first), start(own_last)] },
             starts: shared,
         }
     }
 
-    /// Runs `body` with each step of which some pair may count for the warp, when it has been copied.
+    /// Runs `body` with each step of which some pair may count for the warp, when it has been copied; a warpgroup that
+    /// multiplies, with all of them.
     pub(super) fn each_step(&self, body: impl FnOnce(Step<'k>)) {
         let (k, block, step) = (self.block.k, self.block, self.block.sizes.step);
         block.copy_step(self.kv, self.first, k.val(0));
@@ -73,11 +71,17 @@ impl<'a, 'k> Keys<'a, 'k> {
             k.note("flash: wait for a step, and copy the next");
             let odd = ((first - self.first) / step) & 1;
             k.wait_copies(0);
+            if block.sizes.panels {
+                k.fence_async();
+            }
             k.barrier();
             k.when((first + step).lt(self.end), || block.copy_step(self.kv, first + step, odd ^ 1));
             k.commit_copies();
-            let WarpQueries { first: warp_first, last, starts } = self.warp;
-            let counts = first.le(last) & (first + step).gt(starts[0]) & warp_first.le(block.last);
+            if block.sizes.panels {
+                return body(Step { first, odd });
+            }
+            let OwnQueries { first: own_first, last, starts } = self.own;
+            let counts = first.le(last) & (first + step).gt(starts[0]) & own_first.le(block.last);
             k.when(counts, || body(Step { first, odd }));
         });
     }
@@ -85,8 +89,8 @@ impl<'a, 'k> Keys<'a, 'k> {
     /// Scores of pairs that do not count become minus infinity.
     pub(super) fn mask(&self, scores: &mut [Tile<'k>], step: Step<'k>) {
         let (k, keys) = (self.block.k, self.block.sizes.step);
-        let late = (step.first + (keys - 1)).gt(self.warp.first);
-        k.when(late | step.first.lt(self.warp.starts[1]), || {
+        let late = (step.first + (keys - 1)).gt(self.own.first);
+        k.when(late | step.first.lt(self.own.starts[1]), || {
             k.note("flash: leave out keys that a query does not see");
             let key = step.first + (k.lane() & 3) * 2;
             for (tile, tokens) in scores.iter_mut().zip(self.block.lane_tokens()) {
