@@ -4,6 +4,7 @@
 use std::fmt;
 
 use warpwright_driver::Context;
+use warpwright_kernels::train::flash::By;
 use warpwright_kernels::train::nested::{self, Nested};
 use warpwright_kernels::train::nf4::Nf4;
 use warpwright_kernels::{Pairing, ProductTile};
@@ -128,9 +129,11 @@ pub(crate) fn tiles(
 ) -> Result<Figure, Error> {
     let bench = Bench { context, setup, launch, precision: Precision::Bf16 };
     let micro = setup.micros(1).swap_remove(0);
-    let wanted = bench.moved(&micro, Tiles::Fitting, Unpacking::Apart)?;
+    let plain = settings(setup, launch);
+    let wanted = bench.moved(&micro, plain.clone())?;
     let apart = |(tile, unpacking): (&ProductTile, Unpacking)| {
-        let found = bench.moved(&micro, Tiles::Only(*tile), unpacking)?;
+        let found =
+            bench.moved(&micro, Settings { tiles: Tiles::Only(*tile), unpacking, ..plain.clone() })?;
         let (apart, name) = worst(&found, &wanted);
         Ok((apart, format!("{name}, {tile}, NF4 unpacked {unpacking:?}")))
     };
@@ -161,9 +164,9 @@ impl Bench<'_> {
     }
 
     /// The device's gradients of a micro-batch where B is not zero.
-    fn moved(&self, micro: &MicroBatch, tiles: Tiles, unpacking: Unpacking) -> Result<Adapters, Error> {
-        let Bench { setup, launch, precision, .. } = *self;
-        let settings = Settings { precision, tiles, unpacking, ..settings(setup, launch) };
+    fn moved(&self, micro: &MicroBatch, settings: Settings) -> Result<Adapters, Error> {
+        let Bench { setup, precision, .. } = *self;
+        let settings = Settings { precision, ..settings };
         let mut device = Trainer::new(self.context, settings, &weights(setup), &setup.moved())?;
         device.accumulate(micro)?;
         device.gradients()
@@ -175,17 +178,29 @@ impl Bench<'_> {
         let mut micro = setup.micros(1).swap_remove(0);
         micro.n = micro.labelled();
         let wanted = model.gradients(&setup.moved(), &micro)?.adapters;
-        let found = self.moved(&micro, Tiles::Fitting, Unpacking::Apart)?;
+        let plain = settings(setup, self.launch);
+        let found = self.moved(&micro, plain.clone())?;
         if self.precision == Precision::F32 {
             return Ok(Figure::new("gradients", GRADIENT, worst(&found, &wanted)));
         }
         let rounding = setup.model(setup.weights(&|nf4| setup.unpack(nf4)), Storage::Bf16, &References);
         let rounded = rounding.gradients(&setup.moved(), &micro)?.adapters;
-        let tensors = named(&found).into_iter().zip(named(&rounded)).zip(named(&wanted));
-        let times = tensors.map(|(((name, found), (_, rounded)), (_, wanted))| {
-            (distance(found, wanted) / distance(rounded, wanted), name)
-        });
-        let farthest = times.max_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap_or_default();
+        let times = |found: &Adapters, by: By| {
+            let tensors = named(found).into_iter().zip(named(&rounded)).zip(named(&wanted));
+            let times = tensors.map(|(((name, found), (_, rounded)), (_, wanted))| {
+                (distance(found, wanted) / distance(rounded, wanted), format!("{name}, attention by {by:?}"))
+            });
+            times.max_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap_or_default()
+        };
+        let mut farthest = times(&found, By::Warps);
+        // A model of such heads has kernels of both forms.
+        if setup.config.head_dim.is_multiple_of(64) {
+            let together = self.moved(&micro, Settings { attention: By::Warpgroup, ..plain })?;
+            let together = times(&together, By::Warpgroup);
+            if together.0.total_cmp(&farthest.0).is_gt() {
+                farthest = together;
+            }
+        }
         Ok(Figure::new("gradients, times those rounded", GRADIENT_BF16, farthest))
     }
 }
@@ -298,5 +313,6 @@ pub(crate) fn settings(setup: &Setup, launch: Launch) -> Settings {
         precision: Precision::F32,
         tiles: Tiles::Fitting,
         unpacking: Unpacking::Apart,
+        attention: By::Warps,
     }
 }

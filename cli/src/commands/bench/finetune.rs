@@ -4,10 +4,12 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets};
 use warpwright_engine::info::{head_weights, layer_weights};
 use warpwright_kernels::Random;
 use warpwright_kernels::train::adamw::AdamW;
+use warpwright_kernels::train::flash::By;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{self, Base, BaseFormat};
 use warpwright_train::reference::{Adapters, MicroBatch, Moments, Record};
@@ -20,6 +22,24 @@ use super::nodes::percent;
 use super::report::Spread;
 use super::*;
 use crate::commands::finetune::plan::{HEAD_CHUNK, mebibytes, precision};
+
+/// A form of kernels that a step may take.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub(crate) enum Form {
+    /// Products unpack NF4 themselves, where a kernel of its own unpacks each matrix before
+    UnpackInside,
+    /// Warps multiply together in attention, of heads of 64 and 128 dimensions
+    AttentionByWgmma,
+}
+
+impl Form {
+    fn note(self) -> &'static str {
+        match self {
+            Form::UnpackInside => ", NF4 unpacked in products",
+            Form::AttentionByWgmma => ", attention by wgmma",
+        }
+    }
+}
 
 /// Steps of a round.
 const STEPS: u32 = 10;
@@ -119,9 +139,8 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
         Recompute::Cheap => ", norms and SwiGLU recomputed",
         Recompute::Layer => ", layers recomputed",
     };
-    let inside = if args.unpack_inside { ", NF4 unpacked in products" } else { "" };
-    let kernels =
-        format!("kernels in {precision}, rank {} on all projections{recomputed}{inside}", args.rank);
+    let forms: String = args.forms.iter().map(|form| form.note()).collect();
+    let kernels = format!("kernels in {precision}, rank {} on all projections{recomputed}{forms}", args.rank);
     let header = Header::of_training(&setup, kernels);
     Ok(Report { header, precision, rank: args.rank, steps: STEPS * args.rounds, shapes })
 }
@@ -140,6 +159,7 @@ fn settings(
             outline.config.context
         )));
     }
+    let form = |form| args.forms.contains(&form);
     let total = STEPS * args.rounds;
     let schedule =
         Schedule { decay: Decay::Cosine, lr: 2e-4, lr_min: 0.0, warmup: total.div_ceil(10), total };
@@ -156,7 +176,8 @@ fn settings(
         launch: step::Launch::Graph,
         precision: Precision::F32,
         tiles: Tiles::Fitting,
-        unpacking: if args.unpack_inside { Unpacking::Inside } else { Unpacking::Apart },
+        unpacking: if form(Form::UnpackInside) { Unpacking::Inside } else { Unpacking::Apart },
+        attention: if form(Form::AttentionByWgmma) { By::Warpgroup } else { By::Warps },
     };
     settings.lora.check()?;
     let tensor_cores = !device::is_emulator(context) && Precision::Bf16.check(context, &settings).is_ok();

@@ -167,9 +167,9 @@ pub(crate) struct Args {
     /// With --finetune: what the backward computes again instead of having it kept
     #[arg(long, value_enum, value_name = "WHAT", requires = "finetune", default_value_t = Recompute::None)]
     recompute: Recompute,
-    /// With --finetune in bf16: products unpack NF4 themselves, where a kernel of its own unpacks each matrix before
-    #[arg(long, requires = "finetune")]
-    unpack_inside: bool,
+    /// With --finetune in bf16: forms of kernels that are not what `finetune` takes, to compare them
+    #[arg(long, value_enum, value_name = "FORM,FORM,..", requires = "finetune", value_delimiter = ',')]
+    forms: Vec<finetune::Form>,
     /// With --finetune: rank of the adapters of all projections
     #[arg(long, value_name = "RANK", requires = "finetune", default_value_t = 16)]
     rank: usize,

@@ -73,6 +73,7 @@ impl Kernels {
         let back = |pairing, norm| load(context, HeadsBackward { head_dim, pairing, norm });
         let tiles = &tiles(settings, sizes)[..];
         let unpacks = settings.unpacking == Unpacking::Inside;
+        let by = if head_dim.is_multiple_of(64) { settings.attention } else { By::Warps };
         let again = settings.recomputation == Recomputation::Cheap;
         Ok(Kernels {
             blocks,
@@ -95,9 +96,9 @@ impl Kernels {
             rotate: load(context, RotateForward { head_dim, pairing, norm: head_norms })?,
             rotated_backward: back(Some(pairing), head_norms)?,
             values_backward: back(None, false)?,
-            attention: load(context, FlashForward::new(head_dim))?,
-            query_gradients: load(context, FlashQueries::new(head_dim))?,
-            key_gradients: load(context, FlashKeys { head_dim, parts: parts(sizes, blocks), by: By::Warps })?,
+            attention: load(context, FlashForward::new(head_dim).by(by))?,
+            query_gradients: load(context, FlashQueries::new(head_dim).by(by))?,
+            key_gradients: load(context, FlashKeys { head_dim, parts: parts(sizes, blocks), by })?,
             swiglu: again.then(|| load(context, SwiGluForward { threads })).transpose()?,
             swiglu_backward: load(context, SwiGluBackward { threads })?,
             logits: load(context, Logits)?,
