@@ -183,7 +183,7 @@ impl FlashKeys {
         match self.parts {
             Parts::Heads => walk(head),
             Parts::Groups => {
-                _ = k.for_each(head * group, head * group + group, 1, |head| {
+                k.for_each(head * group, head * group + group, 1, |head| {
                     // No warp reads the steps of the head before any more.
                     k.barrier();
                     walk(head);
