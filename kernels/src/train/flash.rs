@@ -1,12 +1,13 @@
 //! Attention within documents on tensor cores, forward and backward: the formulas of [`attention`](super::attention)
-//! with operands in bf16 and sums in `f32`. sm_80.
+//! with operands in bf16 and sums in `f32`. sm_80; by `wgmma` sm_90a.
 //!
 //! [`FlashForward`] gives `o` and `lse`. [`FlashQueries`] gives `D` and `dq`, [`FlashKeys`] `dk` and `dv`. The backward
 //! computes scores twice, and needs neither atomics nor an order between blocks: the same input gives the same bits.
 //!
 //! A block of four warps owns rows of a head: 64 or 128 queries, or 64 keys, a quarter to each warp, in shared memory. It
 //! goes through the rows on the other side in steps. While it computes one, it copies the next into the other half of a
-//! double buffer. All products are `mma.m16n8k16`, whose left rows are the warp's own. A lane holds the sums of two
+//! double buffer. All products are `mma.m16n8k16`, whose left rows are the warp's own; or the four warps multiply together
+//! ([`By`]), by `wgmma`, which reads the rows of a step from shared memory once for all. A lane holds the sums of two
 //! neighbouring columns, which is how it holds the left matrix of the next product too (Dao, FlashAttention-2, 2023): the
 //! matrices of weights and of `ds` never leave their registers.
 //!
