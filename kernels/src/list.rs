@@ -21,7 +21,7 @@ use crate::train::clip::SquareSums;
 use crate::train::cross_entropy::{LogitGradients, TokenLosses};
 use crate::train::dropout::AddMasked;
 use crate::train::embed::EmbedTokens;
-use crate::train::flash::{By, FlashForward, FlashKeys, FlashQueries, Parts};
+use crate::train::flash::{FlashForward, FlashKeys, FlashQueries, Parts, TensorOp};
 use crate::train::half::linear::{Frozen, Logits, LoraLinear, LoraSum, LoraSwiGlu, LoraSwiGluBackward};
 use crate::train::half::lora::{LoraDown, LoraGradients};
 use crate::train::half::rotate::{HeadsBackward, RotateForward};
@@ -381,14 +381,14 @@ impl List {
     fn flash(&mut self) {
         let of = FlashForward::new;
         self.add([of(16), of(48), of(64), of(128), of(64).with_queries(128)]);
-        self.add([64, 128].map(|head_dim| of(head_dim).by(By::Warpgroup)));
+        self.add([64, 128].map(|head_dim| of(head_dim).with_op(TensorOp::Wgmma)));
         let of = FlashQueries::new;
         self.add([of(16), of(48), of(64), of(128), of(128).with_queries(128)]);
-        self.add([64, 128].map(|head_dim| of(head_dim).by(By::Warpgroup)));
-        let of = |head_dim, parts| FlashKeys { head_dim, parts, by: By::Warps };
+        self.add([64, 128].map(|head_dim| of(head_dim).with_op(TensorOp::Wgmma)));
+        let of = |head_dim, parts| FlashKeys { head_dim, parts, op: TensorOp::Mma };
         self.add([16, 48, 64, 128].map(|head_dim| of(head_dim, Parts::Heads)));
         self.add([16, 128].map(|head_dim| of(head_dim, Parts::Groups)));
-        let together = |kernel| FlashKeys { by: By::Warpgroup, ..kernel };
+        let together = |kernel| FlashKeys { op: TensorOp::Wgmma, ..kernel };
         self.add([of(64, Parts::Heads), of(128, Parts::Heads), of(128, Parts::Groups)].map(together));
     }
 

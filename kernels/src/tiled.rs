@@ -18,7 +18,7 @@ mod nf4;
 use std::fmt;
 
 pub(crate) use nf4::Nf4;
-use nf4::{Place, Unpacking};
+use nf4::{Place, Unpacker};
 
 use ptx_gen::*;
 
@@ -338,15 +338,15 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
     ) {
         let k = self.k;
         let place = Place { column: [column, self.shape.columns], depth: pair.depth, by_rows: pair.by_rows };
-        let mut unpacking = Unpacking::new(k, right, place, self.tile);
+        let mut unpacker = Unpacker::new(k, right, place, self.tile);
         k.for_each(0, pair.depth, DEPTH, |depth| {
             let copies = |stage: Ptr<'k, u8, Shared>, landed| {
                 self.load_rows(pair.left, stage, [depth, row], landed);
             };
             self.ring.fill_and_write(at, (k.tid().eq(0), GROUPS * PART), copies, |stage| {
-                unpacking.write(stage.at(GROUPS * PART), depth + DEPTH);
+                unpacker.write(stage.at(GROUPS * PART), depth + DEPTH);
             });
-            unpacking.fetch_rest(depth + DEPTH);
+            unpacker.fetch_rest(depth + DEPTH);
         });
     }
 

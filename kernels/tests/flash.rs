@@ -6,11 +6,11 @@ mod machine;
 use machine::once;
 use ptx_gen::{CpuArg, Param, ParamKind, ShapeArg};
 use warpwright_kernels::Variant;
-use warpwright_kernels::train::flash::{By, FlashForward, FlashKeys, FlashQueries, Parts};
+use warpwright_kernels::train::flash::{FlashForward, FlashKeys, FlashQueries, Parts, TensorOp};
 
 const FORWARD: FlashForward = FlashForward::new(64);
 const QUERIES: FlashQueries = FlashQueries::new(64);
-const KEYS: FlashKeys = FlashKeys { head_dim: 64, parts: Parts::Heads, by: By::Warps };
+const KEYS: FlashKeys = FlashKeys { head_dim: 64, parts: Parts::Heads, op: TensorOp::Mma };
 
 fn numbers(arg: &CpuArg) -> Vec<f64> {
     match arg {

@@ -9,7 +9,7 @@ use clap::{Parser, ValueEnum};
 use warpwright_driver::{Context, Driver};
 use warpwright_engine::Model;
 use warpwright_kernels::train::adamw::AdamW;
-use warpwright_kernels::train::flash::By;
+use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{Base, BaseFormat};
 use warpwright_train::peft::{self, Shapes};
@@ -91,7 +91,7 @@ fn logits(options: &Options, context: &Context, base: &Base) -> Result<Vec<f32>,
         precision: Precision::F32,
         tiles: Tiles::Fitting,
         unpacking: Unpacking::Apart,
-        attention: By::Warps,
+        attention: TensorOp::Mma,
         lora: lora.clone(),
     };
     let mut trainer = Trainer::new(context, settings, &base.weights, &adapters)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use warpwright_driver::{Context, Driver};
 use warpwright_engine::Model;
 use warpwright_kernels::train::adamw::AdamW;
-use warpwright_kernels::train::flash::By;
+use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{self, Absmax, Base, BaseFormat, Quantization};
 use warpwright_train::reference::Adapters;
@@ -41,7 +41,7 @@ fn what_is_counted_is_what_is_taken() {
             precision,
             tiles: Tiles::Fitting,
             unpacking: Unpacking::Apart,
-            attention: By::Warps,
+            attention: TensorOp::Mma,
         };
         let adapters = Adapters::random(&settings.config, &settings.lora, 0);
         let needs = Needs::of(&settings, false, base::bytes(&model.outline, how, precision)).unwrap();

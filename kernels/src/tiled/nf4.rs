@@ -45,7 +45,7 @@ pub(super) struct Place<'k> {
 ///
 /// They are asked for as soon as there are registers for them, but those of the last row only after the stage is given: its
 /// fence might wait for them.
-pub(super) struct Unpacking<'k> {
+pub(super) struct Unpacker<'k> {
     k: Builder<'k>,
     of: Nf4<'k>,
     place: Place<'k>,
@@ -62,12 +62,12 @@ struct Fetched<'k> {
     absmax: Var<'k, f32>,
 }
 
-impl<'k> Unpacking<'k> {
+impl<'k> Unpacker<'k> {
     /// Asks for what the first stage is made of.
     pub(super) fn new(k: Builder<'k>, of: Nf4<'k>, place: Place<'k>, tile: ProductTile) -> Self {
         let (rows, blocks) = (tile.columns() / tile.cluster(), tile.cluster());
         let none = |_| Fetched { codes: from_fn(|_| from_fn(|_| k.var(0u32))), absmax: k.var(0.0) };
-        let mut all = Unpacking { k, of, place, rows, blocks, fetched: from_fn(none) };
+        let mut all = Unpacker { k, of, place, rows, blocks, fetched: from_fn(none) };
         all.fetch(0, 0, k.val(0));
         match all.has_two() {
             true => all.fetch(1, 1, k.val(0)),

@@ -7,7 +7,7 @@
 //! A block of four warps owns rows of a head: 64 or 128 queries, or 64 keys, a quarter to each warp, in shared memory. It
 //! goes through the rows on the other side in steps. While it computes one, it copies the next into the other half of a
 //! double buffer. All products are `mma.m16n8k16`, whose left rows are the warp's own; or the four warps multiply together
-//! ([`By`]), by `wgmma`, which reads the rows of a step from shared memory once for all. A lane holds the sums of two
+//! ([`TensorOp`]), by `wgmma`, which reads the rows of a step from shared memory once for all. A lane holds the sums of two
 //! neighbouring columns, which is how it holds the left matrix of the next product too (Dao, FlashAttention-2, 2023): the
 //! matrices of weights and of `ds` never leave their registers.
 //!
@@ -39,7 +39,7 @@ mod queries;
 mod softmax;
 mod steps;
 
-pub use block::By;
+pub use block::TensorOp;
 pub use forward::{FlashForward, FlashForwardArgs};
 pub use keys::{FlashKeys, FlashKeysArgs, Parts};
 pub use queries::{FlashQueries, FlashQueriesArgs};
@@ -67,9 +67,9 @@ fn check<K: Contract>(
     kernel.multiple("heads", heads, kv_heads)
 }
 
-/// Checks the kernel's head length for who multiplies.
-fn check_by<K: Contract>(kernel: &K, by: By, head_dim: u32) -> Result<(), ShapeError> {
-    kernel.require(by == By::Warps || head_dim.is_multiple_of(64), || {
+/// Checks the kernel's head length for its instruction.
+fn check_op<K: Contract>(kernel: &K, op: TensorOp, head_dim: u32) -> Result<(), ShapeError> {
+    kernel.require(op == TensorOp::Mma || head_dim.is_multiple_of(64), || {
         format!("the kernel's head_dim is {head_dim}, must be 64 or 128 for products of a warpgroup")
     })
 }

@@ -1,6 +1,6 @@
 //! What shapes a trainer.
 
-use warpwright_kernels::train::flash::By;
+use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::{Pairing, ProductTile};
 
 use crate::{Config, Lora, Training};
@@ -85,8 +85,8 @@ pub struct Settings {
     pub tiles: Tiles,
     /// Where NF4 is unpacked.
     pub unpacking: Unpacking,
-    /// Who multiplies in attention in `bf16`, of heads of 64 and 128 dimensions; of others each warp for itself.
-    pub attention: By,
+    /// By which instruction attention in `bf16` multiplies, of heads of 64 and 128 dimensions; of others it is `mma`.
+    pub attention: TensorOp,
 }
 
 impl Settings {

@@ -5,7 +5,7 @@ use std::path::Path;
 use warpwright_engine::{Decoder, Model, Options};
 use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::cross_entropy;
-use warpwright_kernels::train::flash::By;
+use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{Base, BaseFormat};
 use warpwright_train::data::{Batches, Data, Length, Preprocess, Shape};
@@ -61,7 +61,7 @@ impl Bench {
             precision: Precision::F32,
             tiles: Tiles::Fitting,
             unpacking: Unpacking::Apart,
-            attention: By::Warps,
+            attention: TensorOp::Mma,
         };
         Bench { model, base, ids, micro, settings }
     }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use warpwright_driver::Context;
-use warpwright_kernels::train::flash::By;
+use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::nested::{self, Nested};
 use warpwright_kernels::train::nf4::Nf4;
 use warpwright_kernels::{Pairing, ProductTile};
@@ -185,18 +185,18 @@ impl Bench<'_> {
         }
         let rounding = setup.model(setup.weights(&|nf4| setup.unpack(nf4)), Storage::Bf16, &References);
         let rounded = rounding.gradients(&setup.moved(), &micro)?.adapters;
-        let times = |found: &Adapters, by: By| {
+        let times = |found: &Adapters, op: TensorOp| {
             let tensors = named(found).into_iter().zip(named(&rounded)).zip(named(&wanted));
             let times = tensors.map(|(((name, found), (_, rounded)), (_, wanted))| {
-                (distance(found, wanted) / distance(rounded, wanted), format!("{name}, attention by {by:?}"))
+                (distance(found, wanted) / distance(rounded, wanted), format!("{name}, attention by {op:?}"))
             });
             times.max_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap_or_default()
         };
-        let mut farthest = times(&found, By::Warps);
+        let mut farthest = times(&found, TensorOp::Mma);
         // A model of such heads has kernels of both forms.
         if setup.config.head_dim.is_multiple_of(64) {
-            let together = self.moved(&micro, Settings { attention: By::Warpgroup, ..plain })?;
-            let together = times(&together, By::Warpgroup);
+            let together = self.moved(&micro, Settings { attention: TensorOp::Wgmma, ..plain })?;
+            let together = times(&together, TensorOp::Wgmma);
             if together.0.total_cmp(&farthest.0).is_gt() {
                 farthest = together;
             }
@@ -313,6 +313,6 @@ pub(crate) fn settings(setup: &Setup, launch: Launch) -> Settings {
         precision: Precision::F32,
         tiles: Tiles::Fitting,
         unpacking: Unpacking::Apart,
-        attention: By::Warps,
+        attention: TensorOp::Mma,
     }
 }

@@ -9,7 +9,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use warpwright_engine::info::{head_weights, layer_weights};
 use warpwright_kernels::Random;
 use warpwright_kernels::train::adamw::AdamW;
-use warpwright_kernels::train::flash::By;
+use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{self, Base, BaseFormat};
 use warpwright_train::reference::{Adapters, MicroBatch, Moments, Record};
@@ -177,7 +177,7 @@ fn settings(
         precision: Precision::F32,
         tiles: Tiles::Fitting,
         unpacking: if form(Form::UnpackInside) { Unpacking::Inside } else { Unpacking::Apart },
-        attention: if form(Form::AttentionByWgmma) { By::Warpgroup } else { By::Warps },
+        attention: if form(Form::AttentionByWgmma) { TensorOp::Wgmma } else { TensorOp::Mma },
     };
     settings.lora.check()?;
     let tensor_cores = !device::is_emulator(context) && Precision::Bf16.check(context, &settings).is_ok();

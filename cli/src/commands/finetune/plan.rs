@@ -11,7 +11,7 @@ use warpwright_driver::Context;
 use warpwright_engine::Model;
 use warpwright_engine::chat::ChatTemplate;
 use warpwright_kernels::train::adamw::AdamW;
-use warpwright_kernels::train::flash::By;
+use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::schedule::Schedule;
 use warpwright_train::base;
 use warpwright_train::checkpoint::Fingerprint;
@@ -82,7 +82,7 @@ impl Plan {
             },
             tiles: Tiles::Fitting,
             unpacking: Unpacking::Apart,
-            attention: By::Warps,
+            attention: TensorOp::Mma,
             config,
         };
         settings.lora.check()?;

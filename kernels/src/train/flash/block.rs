@@ -11,28 +11,28 @@ pub(super) const ROWS: u32 = 16;
 /// Bytes of a row of a panel.
 const PANEL_ROW: u32 = 128;
 
-/// Who multiplies.
+/// By which instruction the tensor cores multiply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum By {
-    /// Each warp for its own rows, by `mma`.
-    Warps,
-    /// The four together, by `wgmma`, which reads a step from shared memory once for all. Heads of 64 or 128 dimensions;
+pub enum TensorOp {
+    /// `mma`: each warp for its own rows.
+    Mma,
+    /// `wgmma`: the four warps together, which read a step from shared memory once for all. Heads of 64 or 128 dimensions;
     /// sm_90a.
-    Warpgroup,
+    Wgmma,
 }
 
-impl By {
+impl TensorOp {
     /// What it adds to a kernel's name.
     pub(super) const fn suffix(self) -> &'static str {
         match self {
-            By::Warps => "",
-            By::Warpgroup => "_wgmma",
+            TensorOp::Mma => "",
+            TensorOp::Wgmma => "_wgmma",
         }
     }
 
     /// How rows lie: see [`Sizes`].
     pub(super) const fn panels(self) -> bool {
-        matches!(self, By::Warpgroup)
+        matches!(self, TensorOp::Wgmma)
     }
 }
 

@@ -1,10 +1,10 @@
 //! The forward: `o` and `lse`.
 
-use super::block::{Block, By, Head, Sizes, WARPS};
+use super::block::{Block, Head, Sizes, TensorOp, WARPS};
 use super::fragments::{self, Tile};
 use super::softmax::{self, Softmax};
 use super::steps::{self, Keys, Step};
-use super::{check, check_by, check_lengths, heads, log2_scale, wide};
+use super::{check, check_lengths, check_op, heads, log2_scale, wide};
 use crate::contract::Contract;
 use crate::train::attention::{causal, forward};
 use crate::train::narrow;
@@ -43,19 +43,19 @@ pub struct FlashForward {
     /// Queries of a block: 64; or 128, which share what is read and make fewer blocks, if heads have at most 64 dimensions.
     /// Of longer heads, registers do not hold the sums of 128.
     pub queries: u32,
-    /// Who multiplies; the warpgroup with 64 queries a block.
-    pub by: By,
+    /// How tensor cores multiply; `wgmma` with 64 queries a block.
+    pub op: TensorOp,
 }
 
 impl FlashForward {
     /// With 64 queries a block.
     pub const fn new(head_dim: u32) -> FlashForward {
-        FlashForward { head_dim, queries: 64, by: By::Warps }
+        FlashForward { head_dim, queries: 64, op: TensorOp::Mma }
     }
 
-    /// The same where others multiply.
-    pub const fn by(self, by: By) -> FlashForward {
-        FlashForward { by, ..self }
+    /// The same by this instruction.
+    pub const fn with_op(self, op: TensorOp) -> FlashForward {
+        FlashForward { op, ..self }
     }
 
     /// The same with other queries a block.
@@ -64,8 +64,8 @@ impl FlashForward {
     }
 
     const fn sizes(&self) -> Sizes {
-        let FlashForward { head_dim, queries, by } = *self;
-        Sizes { head_dim, tensors: 1, owned: queries, step: 64, panels: by.panels() }
+        let FlashForward { head_dim, queries, op } = *self;
+        Sizes { head_dim, tensors: 1, owned: queries, step: 64, panels: op.panels() }
     }
 }
 
@@ -73,7 +73,7 @@ impl KernelDef for FlashForward {
     type Args<S: Side> = FlashForwardArgs<S>;
 
     fn name(&self) -> String {
-        format!("train_flash_{}_{}{}", self.head_dim, self.queries, self.by.suffix())
+        format!("train_flash_{}_{}{}", self.head_dim, self.queries, self.op.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -87,8 +87,8 @@ impl KernelDef for FlashForward {
     fn grid(&self, a: &FlashForwardArgs<Shape>) -> Result<Grid, ShapeError> {
         check(self, self.head_dim, [a.tokens, a.heads, a.kv_heads])?;
         check_queries(self, self.queries)?;
-        check_by(self, self.by, self.head_dim)?;
-        self.require(self.by == By::Warps || self.queries == 64, || {
+        check_op(self, self.op, self.head_dim)?;
+        self.require(self.op == TensorOp::Mma || self.queries == 64, || {
             format!("the kernel's queries is {}, must be 64 for products of a warpgroup", self.queries)
         })?;
         self.require(self.queries == 64 || self.head_dim <= 64, || {
@@ -111,9 +111,9 @@ impl KernelDef for FlashForward {
         let keys = Keys::new(&block, kv, a.starts);
         let mut sums = fragments::zeros(k, self.sizes().tiles(), self.head_dim);
         let mut softmax: Vec<_> = sums.iter().map(|_| Softmax::new(k)).collect();
-        keys.each_step(|step| match self.by {
-            By::Warps => self.step(&block, &keys, step, &mut softmax, &mut sums),
-            By::Warpgroup => self.step_together(&block, &keys, step, &mut softmax, &mut sums),
+        keys.each_step(|step| match self.op {
+            TensorOp::Mma => self.step(&block, &keys, step, &mut softmax, &mut sums),
+            TensorOp::Wgmma => self.step_together(&block, &keys, step, &mut softmax, &mut sums),
         });
         k.note("flash: store o and lse");
         for ((sums, softmax), tokens) in sums.iter().zip(&softmax).zip(block.lane_tokens()) {
@@ -155,9 +155,7 @@ impl FlashForward {
         k.note("flash: add the weighted values");
         fragments::add(sums, &weights, &block.right(step.odd, 1));
     }
-}
 
-impl FlashForward {
     /// The same by the warpgroup.
     fn step_together<'k>(
         &self,

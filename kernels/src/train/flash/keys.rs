@@ -1,9 +1,9 @@
 //! The backward of keys and values: `dk` and `dv` of each query head.
 
-use super::block::{Block, By, Head, Sizes, WARPS};
+use super::block::{Block, Head, Sizes, TensorOp, WARPS};
 use super::columns::{Field, QUERIES, Queries, QueryStep, STEP_BYTES};
 use super::fragments::{self, Tile};
-use super::{check, check_by, check_lengths, log2_scale, scale, wide};
+use super::{check, check_lengths, check_op, log2_scale, scale, wide};
 use crate::contract::Contract;
 use crate::train::attention::{Saved, backward, causal, sum_groups};
 use crate::train::{narrow, wide as wide_f32};
@@ -49,8 +49,8 @@ pub struct FlashKeys {
     pub head_dim: u32,
     /// What a block sums.
     pub parts: Parts,
-    /// Who multiplies.
-    pub by: By,
+    /// How tensor cores multiply.
+    pub op: TensorOp,
 }
 
 /// What a block of [`FlashKeys`] sums.
@@ -68,8 +68,8 @@ impl FlashKeys {
     pub const KEYS: u32 = 64;
 
     const fn sizes(&self) -> Sizes {
-        let Self { head_dim, by, .. } = *self;
-        Sizes { head_dim, tensors: 2, owned: FlashKeys::KEYS, step: QUERIES, panels: by.panels() }
+        let Self { head_dim, op, .. } = *self;
+        Sizes { head_dim, tensors: 2, owned: FlashKeys::KEYS, step: QUERIES, panels: op.panels() }
     }
 }
 
@@ -81,7 +81,7 @@ impl KernelDef for FlashKeys {
             Parts::Heads => "",
             Parts::Groups => "_groups",
         };
-        format!("train_flash_dkv{parts}_{}{}", self.head_dim, self.by.suffix())
+        format!("train_flash_dkv{parts}_{}{}", self.head_dim, self.op.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -94,7 +94,7 @@ impl KernelDef for FlashKeys {
 
     fn grid(&self, a: &FlashKeysArgs<Shape>) -> Result<Grid, ShapeError> {
         check(self, self.head_dim, [a.tokens, a.heads, a.kv_heads])?;
-        check_by(self, self.by, self.head_dim)?;
+        check_op(self, self.op, self.head_dim)?;
         let (inputs, keys) = ([("q", a.q), ("grad", a.grad)], [("k", a.k), ("v", a.v)]);
         let outputs = [("dk", a.dk), ("dv", a.dv)];
         let (of_heads, of_kv_heads) = match self.parts {
@@ -125,13 +125,13 @@ impl KernelDef for FlashKeys {
         for (i, tensor) in (0..).zip([a.k, a.v]) {
             block.copy_owned(i, Head { tensor, heads: a.kv_heads, head: kv_head });
         }
-        let sums = match self.by {
-            By::Warps => {
+        let sums = match self.op {
+            TensorOp::Mma => {
                 let mut sums = [(); 2].map(|()| fragments::zeros(k, sizes.tiles(), self.head_dim));
                 self.walk(&block, &a, |queries, step| self.step(queries, step, &mut sums));
                 sums
             }
-            By::Warpgroup => {
+            TensorOp::Wgmma => {
                 let mut sums = [(); 2].map(|()| Accumulators::zero(k, self.head_dim));
                 self.walk(&block, &a, |queries, step| self.step_together(queries, step, &mut sums));
                 sums.map(|sums| vec![fragments::of_warpgroup(sums)])

@@ -1,11 +1,11 @@
 //! The backward of queries: `D` and `dq`.
 
-use super::block::{Block, By, Head, Sizes, WARPS};
+use super::block::{Block, Head, Sizes, TensorOp, WARPS};
 use super::forward::{check_queries, first_query};
 use super::fragments::{self, Tile};
 use super::softmax::QUAD;
 use super::steps::{self, Keys, Step};
-use super::{check, check_by, check_lengths, heads, log2_scale, scale, wide};
+use super::{check, check_lengths, check_op, heads, log2_scale, scale, wide};
 use crate::contract::Contract;
 use crate::reduce::lanes_sum;
 use crate::train::attention::{Saved, backward, causal, delta};
@@ -51,19 +51,19 @@ pub struct FlashQueries {
     pub head_dim: u32,
     /// Queries of a block: 64 or 128.
     pub queries: u32,
-    /// Who multiplies; the warpgroup with 64 queries a block.
-    pub by: By,
+    /// How tensor cores multiply; `wgmma` with 64 queries a block.
+    pub op: TensorOp,
 }
 
 impl FlashQueries {
     /// With 64 queries a block.
     pub const fn new(head_dim: u32) -> FlashQueries {
-        FlashQueries { head_dim, queries: 64, by: By::Warps }
+        FlashQueries { head_dim, queries: 64, op: TensorOp::Mma }
     }
 
-    /// The same where others multiply.
-    pub const fn by(self, by: By) -> FlashQueries {
-        FlashQueries { by, ..self }
+    /// The same by this instruction.
+    pub const fn with_op(self, op: TensorOp) -> FlashQueries {
+        FlashQueries { op, ..self }
     }
 
     /// The same with other queries a block.
@@ -72,9 +72,9 @@ impl FlashQueries {
     }
 
     const fn sizes(&self) -> Sizes {
-        let (FlashQueries { head_dim, queries, by }, step) =
+        let (FlashQueries { head_dim, queries, op }, step) =
             (*self, if self.queries == 64 { 64 } else { 32 });
-        Sizes { head_dim, tensors: 2, owned: queries, step, panels: by.panels() }
+        Sizes { head_dim, tensors: 2, owned: queries, step, panels: op.panels() }
     }
 }
 
@@ -82,7 +82,7 @@ impl KernelDef for FlashQueries {
     type Args<S: Side> = FlashQueriesArgs<S>;
 
     fn name(&self) -> String {
-        format!("train_flash_dq_{}_{}{}", self.head_dim, self.queries, self.by.suffix())
+        format!("train_flash_dq_{}_{}{}", self.head_dim, self.queries, self.op.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -96,8 +96,8 @@ impl KernelDef for FlashQueries {
     fn grid(&self, a: &FlashQueriesArgs<Shape>) -> Result<Grid, ShapeError> {
         check(self, self.head_dim, [a.tokens, a.heads, a.kv_heads])?;
         check_queries(self, self.queries)?;
-        check_by(self, self.by, self.head_dim)?;
-        self.require(self.by == By::Warps || self.queries == 64, || {
+        check_op(self, self.op, self.head_dim)?;
+        self.require(self.op == TensorOp::Mma || self.queries == 64, || {
             format!("the kernel's queries is {}, must be 64 for products of a warpgroup", self.queries)
         })?;
         let of_heads = [("q", a.q), ("o", a.o), ("grad", a.grad), ("dq", a.dq)];
@@ -122,13 +122,13 @@ impl KernelDef for FlashQueries {
         for token in block.lane_tokens().into_iter().flatten() {
             self.row(&block, &a, token);
         }
-        let dq = match self.by {
-            By::Warps => {
+        let dq = match self.op {
+            TensorOp::Mma => {
                 let mut dq = fragments::zeros(k, self.sizes().tiles(), self.head_dim);
                 keys.each_step(|step| self.step(&block, &keys, step, &mut dq));
                 dq
             }
-            By::Warpgroup => {
+            TensorOp::Wgmma => {
                 let mut dq = Accumulators::zero(k, self.head_dim);
                 keys.each_step(|step| self.step_together(&block, &keys, step, &mut dq));
                 vec![fragments::of_warpgroup(dq)]

@@ -3,7 +3,7 @@
 use warpwright_driver::{Context, Kernel};
 use warpwright_kernels::ProductTile;
 use warpwright_kernels::train::cross_entropy::TokenLosses;
-use warpwright_kernels::train::flash::{By, FlashForward, FlashKeys, FlashQueries, Parts};
+use warpwright_kernels::train::flash::{FlashForward, FlashKeys, FlashQueries, Parts, TensorOp};
 use warpwright_kernels::train::half::convert::{ApplyMask, Nf4Dequantize, Round};
 use warpwright_kernels::train::half::cross_entropy::LogitGradients;
 use warpwright_kernels::train::half::embed::EmbedTokens;
@@ -73,7 +73,7 @@ impl Kernels {
         let back = |pairing, norm| load(context, HeadsBackward { head_dim, pairing, norm });
         let tiles = &tiles(settings, sizes)[..];
         let unpacks = settings.unpacking == Unpacking::Inside;
-        let by = if head_dim.is_multiple_of(64) { settings.attention } else { By::Warps };
+        let op = if head_dim.is_multiple_of(64) { settings.attention } else { TensorOp::Mma };
         let again = settings.recomputation == Recomputation::Cheap;
         Ok(Kernels {
             blocks,
@@ -96,9 +96,9 @@ impl Kernels {
             rotate: load(context, RotateForward { head_dim, pairing, norm: head_norms })?,
             rotated_backward: back(Some(pairing), head_norms)?,
             values_backward: back(None, false)?,
-            attention: load(context, FlashForward::new(head_dim).by(by))?,
-            query_gradients: load(context, FlashQueries::new(head_dim).by(by))?,
-            key_gradients: load(context, FlashKeys { head_dim, parts: parts(sizes, blocks), by })?,
+            attention: load(context, FlashForward::new(head_dim).with_op(op))?,
+            query_gradients: load(context, FlashQueries::new(head_dim).with_op(op))?,
+            key_gradients: load(context, FlashKeys { head_dim, parts: parts(sizes, blocks), op })?,
             swiglu: again.then(|| load(context, SwiGluForward { threads })).transpose()?,
             swiglu_backward: load(context, SwiGluBackward { threads })?,
             logits: load(context, Logits)?,

@@ -144,10 +144,10 @@ impl KernelDef for LoraSum {
             frozen.into_iter().zip(adapters).map(<[_; 2]>::from).enumerate()
         {
             let (packed, absmax) = packed[i];
-            // In NF4 the matrix is elsewhere.
-            let w = if self.frozen == Frozen::Nf4 { depth as usize * a.columns as usize } else { w };
+            // Anything may stand for a matrix without rows, or in the place of one in NF4.
+            let read = self.frozen == Frozen::Bf16 && depth > 0;
+            let w = if read { w } else { depth as usize * a.columns as usize };
             self.operands(&format!("x{i}, w{i}, depth{i}"), a, [x, w], depth)?;
-            let w = depth as usize * a.columns as usize;
             let weights = FrozenArgs { w, packed, absmax };
             self.frozen.check(self, &i.to_string(), weights, ([depth, a.columns], "depth * columns"))?;
             self.operands(&format!("u{i}, a{i}, rank{i}"), a, [u, b], rank)?;
