@@ -22,7 +22,7 @@ use crate::train::cross_entropy::{LogitGradients, TokenLosses};
 use crate::train::dropout::AddMasked;
 use crate::train::embed::EmbedTokens;
 use crate::train::flash::{FlashForward, FlashKeys, FlashQueries, Parts, TensorOp};
-use crate::train::half::linear::{Frozen, Logits, LoraLinear, LoraSum, LoraSwiGlu, LoraSwiGluBackward};
+use crate::train::half::linear::{Logits, LoraLinear, LoraSum, LoraSwiGlu, LoraSwiGluBackward};
 use crate::train::half::lora::{LoraDown, LoraGradients};
 use crate::train::half::rotate::{HeadsBackward, RotateForward};
 use crate::train::half::{convert, cross_entropy as logits, embed as tokens, nested as unpack, norm, swiglu};
@@ -334,22 +334,16 @@ impl List {
         self.train_in_bf16();
     }
 
-    /// Products of projections with their adapters.
-    fn products(&mut self, tile: ProductTile, frozen: Frozen) {
-        let linear = |form| LoraLinear { form, tile, bias: false, residual: false, frozen };
-        let [nt, nn] = [products::Form::Nt, products::Form::Nn].map(linear);
-        self.add([nt, LoraLinear { bias: true, ..nt }, LoraLinear { residual: true, ..nt }]);
-        self.add([nn, LoraLinear { residual: true, ..nn }]);
-        self.add([LoraSwiGlu { tile, frozen }]);
-        self.add([LoraSum { tile, frozen }]);
-        self.add([LoraSwiGluBackward { tile, frozen }]);
-    }
-
     fn train_in_bf16(&mut self) {
         let [a, b, ..] = ProductTile::ALL.map(ProductTile::in_pairs);
         for tile in ProductTile::ALL.into_iter().chain([a, b]) {
-            self.products(tile, Frozen::Bf16);
-            self.products(tile, Frozen::Nf4);
+            let linear = |form| LoraLinear { form, tile, bias: false, residual: false };
+            let [nt, nn] = [products::Form::Nt, products::Form::Nn].map(linear);
+            self.add([nt, LoraLinear { bias: true, ..nt }, LoraLinear { residual: true, ..nt }]);
+            self.add([nn, LoraLinear { residual: true, ..nn }]);
+            self.add([LoraSwiGlu { tile }]);
+            self.add([LoraSum { tile }]);
+            self.add([LoraSwiGluBackward { tile }]);
         }
         self.add([Logits]);
         self.add([16, 48, 128].map(|rank| LoraDown { rank }));

@@ -9,16 +9,8 @@
 //!
 //! Blocks of a cluster have neighbouring rows of `y` and the same columns: each asks for its part of the right operand and
 //! sends it to all.
-//!
-//! A right operand may be [in NF4](nf4): then all threads of the first warpgroup unpack it into the stages, in a cluster
-//! each block a part of it for all.
-
-mod nf4;
 
 use std::fmt;
-
-pub(crate) use nf4::Nf4;
-use nf4::{Place, Unpacker};
 
 use ptx_gen::*;
 
@@ -32,6 +24,8 @@ pub(crate) const PART: u32 = GROUP_ROWS * DEPTH * 2;
 /// Warpgroups that multiply.
 pub(crate) const GROUPS: u32 = 2;
 const ROWS: u32 = GROUPS * GROUP_ROWS;
+/// Threads of the first warpgroup that ask for no copies.
+pub(crate) const IDLE: u32 = 96;
 /// Tiles of rows in a band.
 const BAND: u32 = 8;
 /// Shared memory of a block of sm_90 less what the barriers take, in bytes.
@@ -96,8 +90,13 @@ impl ProductTile {
 
     /// A grid of at most so many blocks.
     pub(crate) fn grid(self, [rows, columns]: [u32; 2], blocks: u32, beside: u32) -> Grid {
-        let clusters = self.count(rows, columns).min(blocks) / self.cluster;
-        Grid { shared: self.ring(beside).memory() + beside, ..Grid::line(clusters.max(1) * self.cluster) }
+        self.grid_of(self.count(rows, columns).min(blocks), beside)
+    }
+
+    /// A grid of so many blocks, also if there are fewer tiles.
+    pub(crate) fn grid_of(self, blocks: u32, beside: u32) -> Grid {
+        let clusters = (blocks / self.cluster).max(1);
+        Grid { shared: self.ring(beside).memory() + beside, ..Grid::line(clusters * self.cluster) }
     }
 
     /// The tile of a left operand, whose inner dimension is that of its columns; also of what an epilogue reads.
@@ -121,15 +120,10 @@ impl ProductTile {
 
     /// Stages beside so many bytes.
     pub(crate) const fn ring(self, beside: u32) -> RingShape {
-        self.ring_of(beside, 0)
-    }
-
-    /// The same where so many warps write a part of each.
-    const fn ring_of(self, beside: u32, writers: u32) -> RingShape {
         let bytes = GROUPS * PART + self.columns * DEPTH * 2;
         let most = (SHARED - beside) / bytes;
         let stages = if most < 6 { most } else { 6 };
-        RingShape { stages, bytes, writers, readers: 4 * GROUPS, blocks: self.cluster }
+        RingShape { stages, bytes, readers: 4 * GROUPS, blocks: self.cluster }
     }
 }
 
@@ -146,8 +140,6 @@ pub(crate) struct Tiled<'k, E: TileElem> {
     shape: Product<'k>,
     ring: Ring<'k>,
     tile: ProductTile,
-    /// Whether the first warpgroup unpacks a right operand.
-    unpacks: bool,
     /// What is multiplied, one after another into the same sums. The first has a depth above 0.
     pairs: Vec<Pair<'k, E>>,
     /// What the epilogue reads, `[rows, columns]` each: 64 rows and columns of one after the other, through the ring.
@@ -165,30 +157,10 @@ pub(crate) struct Product<'k> {
 #[derive(Clone, Copy)]
 pub(crate) struct Pair<'k, E: TileElem> {
     pub(crate) left: Tiles<'k, E, Read>,
-    pub(crate) right: Right<'k, E>,
+    pub(crate) right: Tiles<'k, E, Read>,
     /// Whether the inner dimension of the right one is that of its rows.
     pub(crate) by_rows: bool,
     pub(crate) depth: U32<'k>,
-}
-
-/// A right operand.
-#[derive(Clone, Copy)]
-pub(crate) enum Right<'k, E: TileElem> {
-    Tiles(Tiles<'k, E, Read>),
-    /// Unpacked to `bf16`, which `E` is.
-    Nf4(Nf4<'k>),
-}
-
-impl<'k, E: TileElem> Pair<'k, E> {
-    /// The right operand in a stage, where its tile is, of so many columns.
-    fn right(&self, at: Ptr<'k, u8, Shared>, columns: u32) -> Descriptor<'k, E> {
-        match (self.right, self.by_rows) {
-            (Right::Tiles(tiles), true) => tiles.at(at).by_rows(),
-            (Right::Tiles(tiles), false) => tiles.at(at).by_columns(),
-            (Right::Nf4(_), true) => Descriptor::by_rows(at, DEPTH, columns, Swizzle::B128),
-            (Right::Nf4(_), false) => Descriptor::by_columns(at, columns, DEPTH, Swizzle::B128),
-        }
-    }
 }
 
 /// A tile whose products are summed, and the way to what the epilogue reads of it.
@@ -227,31 +199,40 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
         pairs: Vec<Pair<'k, E>>,
         extras: Vec<Tiles<'k, E, Read>>,
     ) -> Self {
-        let unpacks = pairs.iter().any(|pair| matches!(pair.right, Right::Nf4(_)));
-        let ring = k.ring(memory, tile.ring_of(beside, if unpacks { 4 } else { 0 }));
+        let ring = k.ring(memory, tile.ring(beside));
         k.when(k.tid().eq(0), || ring.init());
         match tile.cluster {
             1 => k.barrier(),
             _ => k.cluster_barrier(),
         }
-        Tiled { k, shape, ring, tile, unpacks, pairs, extras }
+        Tiled { k, shape, ring, tile, pairs, extras }
     }
 
     /// The warps: one thread asks for copies, and each of the warpgroups multiplies its rows of each tile and finishes them.
     /// At the end a warpgroup waits for what it stored.
     pub(crate) fn run(&self, finish: impl Fn(&Leaving<'k>, Summed<'_, 'k, E>)) {
+        self.run_beside(finish, None);
+    }
+
+    /// The same; the [`IDLE`] threads that would have nothing to do run this, given their number.
+    pub(crate) fn run_beside(
+        &self,
+        finish: impl Fn(&Leaving<'k>, Summed<'_, 'k, E>),
+        beside: Option<&dyn Fn(U32<'k>)>,
+    ) {
         let k = self.k;
         let multiply = |group: U32<'k>| {
             let leaving = Leaving { k, group, first: (k.tid() & 127).eq(0) };
             self.multiply(group, |summed| finish(&leaving, summed));
             k.when(leaving.first, || k.wait_stores(0));
         };
-        k.roles(match self.unpacks {
-            true => vec![Role::new(1, 72, |_| self.load()), Role::new(GROUPS, 216, multiply)],
-            false => vec![
-                Role::new(1, 40, |_| _ = k.when(k.tid().eq(0), || self.load())),
-                Role::new(GROUPS, 232, multiply),
-            ],
+        let load = || _ = k.when(k.tid().eq(0), || self.load());
+        k.roles(match beside {
+            None => vec![Role::new(1, 40, |_| load()), Role::new(GROUPS, 232, multiply)],
+            Some(beside) => {
+                let first = |_| k.when(k.warp().eq(0), load).otherwise(|| beside(k.tid() - 32));
+                vec![Role::new(1, 72, first), Role::new(GROUPS, 216, multiply)]
+            }
         });
         if self.tile.cluster > 1 {
             k.note("nobody leaves while others may send or release a stage of it");
@@ -282,72 +263,28 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
         })
     }
 
-    /// The thread that asks for copies; or all threads of its warpgroup, which unpack.
+    /// The thread that asks for copies.
     fn load(&self) {
         let mut at = self.ring.start();
         self.each_tile(|row, column| {
             for pair in &self.pairs {
-                match pair.right {
-                    Right::Tiles(right) => self.load_pair(&mut at, pair, right, [row, column]),
-                    Right::Nf4(right) => self.unpack_pair(&mut at, pair, right, [row, column]),
-                }
+                self.k.for_each(0, pair.depth, DEPTH, |depth| {
+                    self.ring.fill(&mut at, |stage, landed| {
+                        self.load_rows(pair.left, stage, [depth, row], landed);
+                        let right = pair.right.at(stage.at(GROUPS * PART));
+                        let [first, second] = if pair.by_rows { [column, depth] } else { [depth, column] };
+                        right.load_for_cluster(first, second, landed);
+                    })
+                });
             }
             for from in (0..self.tile.columns).step_by(OUT as usize) {
                 for extra in &self.extras {
-                    self.fill(&mut at, GROUPS * PART, |stage, landed| {
+                    self.ring.fill_part(&mut at, GROUPS * PART, |stage, landed| {
                         self.load_rows(*extra, stage, [column + from, row], landed);
                     });
                 }
             }
         })
-    }
-
-    /// Fills a stage by copies of so many bytes.
-    fn fill(&self, at: &mut RingAt<'k>, bytes: u32, copies: impl FnOnce(Ptr<'k, u8, Shared>, Mbarrier<'k>)) {
-        match self.unpacks {
-            true => self.ring.fill_and_write(at, (self.k.tid().eq(0), bytes), copies, |_| {}),
-            false => self.ring.fill_part(at, bytes, copies),
-        }
-    }
-
-    fn load_pair(
-        &self,
-        at: &mut RingAt<'k>,
-        pair: &Pair<'k, E>,
-        right: Tiles<'k, E, Read>,
-        [row, column]: [U32<'k>; 2],
-    ) {
-        let bytes = self.tile.ring(0).bytes;
-        self.k.for_each(0, pair.depth, DEPTH, |depth| {
-            self.fill(at, bytes, |stage, landed| {
-                self.load_rows(pair.left, stage, [depth, row], landed);
-                let right = right.at(stage.at(GROUPS * PART));
-                let [first, second] = if pair.by_rows { [column, depth] } else { [depth, column] };
-                right.load_for_cluster(first, second, landed);
-            })
-        });
-    }
-
-    /// The same where the right operand is unpacked.
-    fn unpack_pair(
-        &self,
-        at: &mut RingAt<'k>,
-        pair: &Pair<'k, E>,
-        right: Nf4<'k>,
-        [row, column]: [U32<'k>; 2],
-    ) {
-        let k = self.k;
-        let place = Place { column: [column, self.shape.columns], depth: pair.depth, by_rows: pair.by_rows };
-        let mut unpacker = Unpacker::new(k, right, place, self.tile);
-        k.for_each(0, pair.depth, DEPTH, |depth| {
-            let copies = |stage: Ptr<'k, u8, Shared>, landed| {
-                self.load_rows(pair.left, stage, [depth, row], landed);
-            };
-            self.ring.fill_and_write(at, (k.tid().eq(0), GROUPS * PART), copies, |stage| {
-                unpacker.write(stage.at(GROUPS * PART), depth + DEPTH);
-            });
-            unpacker.fetch_rest(depth + DEPTH);
-        });
     }
 
     /// 64 columns of the rows of all warpgroups.
@@ -373,7 +310,8 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
                 k.for_each(0, pair.depth, DEPTH, |depth| {
                     let stage = ring.wait(&at);
                     let x = pair.left.at(stage.row(group, PART)).by_columns();
-                    let w = pair.right(stage.at(GROUPS * PART), self.tile.columns);
+                    let w = pair.right.at(stage.at(GROUPS * PART));
+                    let w = if pair.by_rows { w.by_rows() } else { w.by_columns() };
                     k.wgmma_fence();
                     let later = if i == 0 { depth.ne(0) } else { k.always() };
                     sums.multiply_tiles(x, w, later);

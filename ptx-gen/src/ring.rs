@@ -1,12 +1,11 @@
-//! Rings of stages in shared memory: one thread fills a stage while others read those before; or whole warps do, which
-//! write a part of it themselves.
+//! Rings of stages in shared memory: one thread fills a stage while others read those before.
 //!
-//! Each stage has two mbarriers. `full` counts the bytes that have landed, the blocks that fill the stage, and the warps that
-//! have written their part; `empty` counts the warps that have done with them. Both go through phases, told apart by their parity: a place in the ring ([`RingAt`]) is a stage and the parity
+//! Each stage has two mbarriers. `full` counts the bytes that have landed, and the blocks that fill the stage; `empty` counts
+//! the warps that have done with them. Both go through phases, told apart by their parity: a place in the ring ([`RingAt`]) is a stage and the parity
 //! of its phase, which changes when the ring comes round.
 
 use crate::asynchronous::Mbarrier;
-use crate::build::{Builder, Pred, U32, Var};
+use crate::build::{Builder, U32, Var};
 use crate::check::ErrorKind;
 use crate::mem::{Ptr, Shared};
 
@@ -24,10 +23,8 @@ pub struct Ring<'k> {
 pub struct RingShape {
     /// Stages.
     pub stages: u32,
-    /// Bytes of a stage: a multiple of 1024, where tiles begin. Copies bring all of them each time, or what no warp writes.
+    /// Bytes of a stage, all of which copies bring each time: a multiple of 1024, where tiles begin.
     pub bytes: u32,
-    /// Warps of a block that write a part of each stage ([`fill_and_write`](Ring::fill_and_write)); 0 if copies bring all.
-    pub writers: u32,
     /// Warps of a block that read a stage.
     pub readers: u32,
     /// Blocks of the cluster that fill stages for each other; 1 without clusters.
@@ -45,7 +42,7 @@ impl<'k> Builder<'k> {
     /// [`RingShape::memory`] bytes. sm_90.
     #[track_caller]
     pub fn ring(self, memory: Ptr<'k, u8, Shared>, shape: RingShape) -> Ring<'k> {
-        let RingShape { stages, bytes, writers, readers, blocks } = shape;
+        let RingShape { stages, bytes, readers, blocks } = shape;
         if stages == 0
             || bytes == 0
             || !bytes.is_multiple_of(1024)
@@ -53,8 +50,8 @@ impl<'k> Builder<'k> {
             || !(1..=8).contains(&blocks)
         {
             let what = format!(
-                "a ring of {stages} stages of {bytes} bytes by {writers} warps for {readers} in {blocks} blocks; stages are \
-                 multiples of 1024, no number but the first of warps is 0, and blocks are at most 8"
+                "a ring of {stages} stages of {bytes} bytes for {readers} warps in {blocks} blocks; stages are multiples \
+                 of 1024, and no number is 0, of blocks at most 8"
             );
             self.error(ErrorKind::Limit(what));
         }
@@ -75,18 +72,10 @@ impl<'k> Ring<'k> {
     #[track_caller]
     pub fn init(&self) {
         for stage in 0..self.shape.stages {
-            self.full.at(stage).mbarrier().init(self.fillers());
+            self.full.at(stage).mbarrier().init(self.shape.blocks);
             self.empty.at(stage).mbarrier().init(self.shape.readers * self.shape.blocks);
         }
         self.k.fence_mbarriers();
-    }
-
-    /// Arrivals that fill a stage beside its bytes: each block's, or the one that asks for copies, and all warps that write.
-    fn fillers(&self) -> u32 {
-        match self.shape.writers {
-            0 => self.shape.blocks,
-            writers => 1 + writers * self.shape.blocks,
-        }
     }
 
     /// The first stage, empty.
@@ -126,50 +115,6 @@ impl<'k> Ring<'k> {
         self.advance(at);
     }
 
-    /// Waits until the stage has been released; then one thread, for which `asks` holds, runs `copies`, which bring so many
-    /// bytes, and all run `write`, which writes what the products read beside them; goes on to the next stage. By all
-    /// threads of the warps that write. In a cluster each of them writes its part of the stage in all blocks, all of which
-    /// have released it.
-    #[track_caller]
-    pub fn fill_and_write(
-        &self,
-        at: &mut RingAt<'k>,
-        (asks, bytes): (Pred<'k>, u32),
-        copies: impl FnOnce(Ptr<'k, u8, Shared>, Mbarrier<'k>),
-        write: impl FnOnce(Ptr<'k, u8, Shared>),
-    ) {
-        if bytes > self.shape.bytes || self.shape.writers == 0 {
-            let what = format!(
-                "{bytes} bytes in a stage of {}, and {} warps that write",
-                self.shape.bytes, self.shape.writers
-            );
-            return self.k.error(ErrorKind::Limit(what));
-        }
-        let (k, stage) = (self.k, at.stage.get());
-        let (full, memory) = (self.full.at(stage).mbarrier(), self.memory.row(stage, self.shape.bytes));
-        self.empty.at(stage).mbarrier().wait(at.parity.get() ^ 1);
-        k.when(asks, || {
-            full.arrive_expect(bytes);
-            copies(memory, full);
-        });
-        write(memory);
-        // Products read by the async proxy.
-        match self.shape.blocks {
-            1 => {
-                k.fence_async();
-                k.warp_barrier();
-                k.when(k.lane().eq(0), || full.arrive());
-            }
-            blocks => {
-                k.fence_async_in_cluster();
-                k.warp_barrier();
-                let lane = k.lane();
-                k.when(lane.lt(blocks), || full.publish_to_block(lane));
-            }
-        }
-        self.advance(at);
-    }
-
     /// Tells the other blocks of the cluster that the stage has been released here. A warp that waits for theirs then knows,
     /// and releases it here only after. Without it, nothing would order that where copies stay in their own block: a fast
     /// block's release could be counted for the time before.
@@ -183,11 +128,7 @@ impl<'k> Ring<'k> {
     #[track_caller]
     pub fn wait(&self, at: &RingAt<'k>) -> Ptr<'k, u8, Shared> {
         let stage = at.stage.get();
-        let full = self.full.at(stage).mbarrier();
-        match self.shape {
-            RingShape { writers: 1.., blocks: 2.., .. } => full.wait_for_cluster(&at.parity),
-            _ => full.wait(&at.parity),
-        }
+        self.full.at(stage).mbarrier().wait(&at.parity);
         self.memory.row(stage, self.shape.bytes)
     }
 

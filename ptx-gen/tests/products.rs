@@ -418,11 +418,11 @@ fn tiles_that_do_not_fit_together_are_refused() {
 
 #[test]
 fn a_ring_has_a_barrier_each_way() {
-    let shape = RingShape { stages: 3, bytes: 2048, writers: 0, readers: 4, blocks: 2 };
+    let shape = RingShape { stages: 3, bytes: 2048, readers: 4, blocks: 2 };
     assert_eq!(shape.memory(), 6144);
     let text = lines(
         |k, a| {
-            let shape = RingShape { stages: 3, bytes: 16384, writers: 0, readers: 4, blocks: 2 };
+            let shape = RingShape { stages: 3, bytes: 16384, readers: 4, blocks: 2 };
             let ring = k.ring(k.tile_memory("stages"), shape);
             k.when(k.tid().eq(0), || ring.init());
             k.cluster_barrier();
@@ -454,8 +454,8 @@ fn a_ring_has_a_barrier_each_way() {
     assert_eq!((count("mbarrier.init.shared.b64"), count(".multicast::cluster [")), (6, 1));
     assert_eq!((count("mbarrier.try_wait"), count("mbarrier.arrive.shared::cluster.b64 _,")), (2, 2));
     let odd = errors(|k, _| {
-        let shape = RingShape { stages: 3, bytes: 1000, writers: 0, readers: 4, blocks: 9 };
+        let shape = RingShape { stages: 3, bytes: 1000, readers: 4, blocks: 9 };
         _ = k.ring(k.tile_memory("stages"), shape);
     });
-    assert!(odd[0].starts_with("a ring of 3 stages of 1000 bytes by 0 warps for 4 in 9 blocks;"), "{odd:?}");
+    assert!(odd[0].starts_with("a ring of 3 stages of 1000 bytes for 4 warps in 9 blocks;"), "{odd:?}");
 }

@@ -16,7 +16,7 @@ use warpwright_driver::{
     Buffer, Context, Driver, Element, Error, Host, MapArg, Queue, Recorder, TensorMapBuilder, View, f16,
 };
 use warpwright_kernels::matmul::{Dense, DenseArgs};
-use warpwright_kernels::train::half::linear::{Frozen, FrozenArgs, LoraLinear, LoraLinearArgs};
+use warpwright_kernels::train::half::linear::{AheadArgs, LoraLinear, LoraLinearArgs};
 use warpwright_kernels::train::products::Form;
 use warpwright_kernels::{ProductTile, Random};
 
@@ -140,7 +140,7 @@ fn halves(product: &Product<'_, f16>, tile: ProductTile) -> Result<f64, Failure>
 }
 
 fn brains(product: &Product<'_, bf16>, tile: ProductTile) -> Result<f64, Failure> {
-    let def = LoraLinear { form: Form::Nt, tile, bias: false, residual: false, frozen: Frozen::Bf16 };
+    let def = LoraLinear { form: Form::Nt, tile, bias: false, residual: false };
     let kernel = timing::load(product.context, def)?;
     let [columns, depth, rows] = product.shape;
     let tiles = def.map_tiles();
@@ -151,15 +151,15 @@ fn brains(product: &Product<'_, bf16>, tile: ProductTile) -> Result<f64, Failure
     let (b, residual) = (b?, residual?);
     let blocks = product.context.device().properties().multiprocessors;
     let factor = Buffer::from_slice(product.context, &[1.0f32])?;
-    let nothing = factor.view_range(0..0);
+    let bias = factor.view_range(0..0);
     let no_bytes = Buffer::<u8>::zeroed(product.context, 1)?;
-    let packed = no_bytes.view_range(0..0);
+    let (packed, unpacked) = (no_bytes.view_range(0..0), product.y.view_range(0..0));
     let args = |i: usize| LoraLinearArgs::<Host> {
         x: &x,
-        frozen: FrozenArgs { w: &w[i], packed: &packed, absmax: &nothing },
+        w: &w[i],
         u: &x,
         b: &b,
-        bias: &nothing,
+        bias: &bias,
         residual: &residual,
         factor: &factor,
         y: &y,
@@ -168,6 +168,7 @@ fn brains(product: &Product<'_, bf16>, tile: ProductTile) -> Result<f64, Failure
         depth,
         rank: 0,
         blocks,
+        ahead: AheadArgs { packed: &packed, absmax: &bias, unpacked: &unpacked, n: 0 },
     };
     product.microseconds(|recorder, i| recorder.launch(&kernel, args(i)))
 }

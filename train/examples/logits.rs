@@ -90,8 +90,8 @@ fn logits(options: &Options, context: &Context, base: &Base) -> Result<Vec<f32>,
         launch: Launch::Eager,
         precision: Precision::F32,
         tiles: Tiles::Fitting,
-        unpacking: Unpacking::Apart,
-        attention: TensorOp::Mma,
+        unpacking: Unpacking::Fitting,
+        attention: TensorOp::Wgmma,
         lora: lora.clone(),
     };
     let mut trainer = Trainer::new(context, settings, &base.weights, &adapters)?;

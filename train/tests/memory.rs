@@ -40,8 +40,8 @@ fn what_is_counted_is_what_is_taken() {
             launch: Launch::Eager,
             precision,
             tiles: Tiles::Fitting,
-            unpacking: Unpacking::Apart,
-            attention: TensorOp::Mma,
+            unpacking: Unpacking::Fitting,
+            attention: TensorOp::Wgmma,
         };
         let adapters = Adapters::random(&settings.config, &settings.lora, 0);
         let needs = Needs::of(&settings, false, base::bytes(&model.outline, how, precision)).unwrap();

@@ -26,7 +26,7 @@ const ROWS: u32 = 128 * CLUSTER;
 const COLUMNS: u32 = 256;
 /// Eight warps read a stage of 48 KiB. Four stages leave room for a tile of `y` of each warpgroup.
 const RING: RingShape =
-    RingShape { stages: 4, bytes: 2 * X.bytes() + W.bytes(), writers: 0, readers: 8, blocks: CLUSTER };
+    RingShape { stages: 4, bytes: 2 * X.bytes() + W.bytes(), readers: 8, blocks: CLUSTER };
 
 args! {
     /// `y = x w^T`

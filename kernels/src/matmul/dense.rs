@@ -1,7 +1,7 @@
 //! `y = x w^T` of two matrices of binary16 that tensor maps bring, with `f32` sums.
 
 use crate::contract::Contract;
-use crate::tiled::{GROUPS, OUT, PART, Pair, Product, ProductTile, Right, Tiled};
+use crate::tiled::{GROUPS, OUT, PART, Pair, Product, ProductTile, Tiled};
 use ptx_gen::*;
 
 args! {
@@ -75,7 +75,7 @@ impl KernelDef for Dense {
     fn program<'k>(&self, k: Builder<'k>, a: DenseArgs<Dev<'k>>) {
         let memory = k.tile_memory("tiles");
         let [x, w, y] = self.map_tiles();
-        let pair = Pair { left: a.x.of(x), right: Right::Tiles(a.w.of(w)), by_rows: false, depth: a.k };
+        let pair = Pair { left: a.x.of(x), right: a.w.of(w), by_rows: false, depth: a.k };
         let shape = Product { rows: a.rows, columns: a.n };
         let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, vec![pair], vec![]);
         let out = memory.at(self.tile.ring(BESIDE).memory());

@@ -50,14 +50,16 @@ pub enum Tiles {
     Only(ProductTile),
 }
 
-/// Where a step in `bf16` unpacks frozen matrices in NF4. It changes no bit of a result.
+/// What unpacks frozen matrices in NF4 in a step in `bf16`. It changes no bit of a result.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Unpacking {
-    /// By a kernel of its own before each product, into memory.
+    /// What is faster for so many tokens: from 2,048 on ahead, else apart.
     #[default]
+    Fitting,
+    /// Idle warps of the product before, where matrices are whole blocks and `absmax` is not nested; else apart.
+    Ahead,
+    /// A kernel of its own before each product.
     Apart,
-    /// In the products, where rows are whole blocks and `absmax` is not nested; else apart.
-    Inside,
 }
 
 /// What shapes a trainer.
@@ -83,7 +85,7 @@ pub struct Settings {
     pub precision: Precision,
     /// The tiles of products in `bf16`.
     pub tiles: Tiles,
-    /// Where NF4 is unpacked.
+    /// What unpacks NF4.
     pub unpacking: Unpacking,
     /// By which instruction attention in `bf16` multiplies, of heads of 64 and 128 dimensions; of others it is `mma`.
     pub attention: TensorOp,

@@ -60,8 +60,8 @@ impl Bench {
             launch: Launch::Eager,
             precision: Precision::F32,
             tiles: Tiles::Fitting,
-            unpacking: Unpacking::Apart,
-            attention: TensorOp::Mma,
+            unpacking: Unpacking::Fitting,
+            attention: TensorOp::Wgmma,
         };
         Bench { model, base, ids, micro, settings }
     }

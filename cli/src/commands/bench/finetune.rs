@@ -26,17 +26,20 @@ use crate::commands::finetune::plan::{HEAD_CHUNK, mebibytes, precision};
 /// A form of kernels that a step may take.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 pub(crate) enum Form {
-    /// Products unpack NF4 themselves, where a kernel of its own unpacks each matrix before
-    UnpackInside,
-    /// Warps multiply together in attention, of heads of 64 and 128 dimensions
-    AttentionByWgmma,
+    /// Idle warps of a product unpack what the next one takes from NF4, also of few tokens
+    UnpackAhead,
+    /// A kernel of its own unpacks each matrix, also of many tokens
+    UnpackApart,
+    /// Each warp multiplies by itself in attention, where those of a block multiply together for heads of 64 and 128
+    AttentionByMma,
 }
 
 impl Form {
     fn note(self) -> &'static str {
         match self {
-            Form::UnpackInside => ", NF4 unpacked in products",
-            Form::AttentionByWgmma => ", attention by wgmma",
+            Form::UnpackAhead => ", NF4 unpacked ahead",
+            Form::UnpackApart => ", NF4 unpacked apart",
+            Form::AttentionByMma => ", attention by mma",
         }
     }
 }
@@ -176,8 +179,12 @@ fn settings(
         launch: step::Launch::Graph,
         precision: Precision::F32,
         tiles: Tiles::Fitting,
-        unpacking: if form(Form::UnpackInside) { Unpacking::Inside } else { Unpacking::Apart },
-        attention: if form(Form::AttentionByWgmma) { TensorOp::Wgmma } else { TensorOp::Mma },
+        unpacking: match [Form::UnpackAhead, Form::UnpackApart].map(form) {
+            [true, _] => Unpacking::Ahead,
+            [_, true] => Unpacking::Apart,
+            _ => Unpacking::Fitting,
+        },
+        attention: if form(Form::AttentionByMma) { TensorOp::Mma } else { TensorOp::Wgmma },
     };
     settings.lora.check()?;
     let tensor_cores = !device::is_emulator(context) && Precision::Bf16.check(context, &settings).is_ok();

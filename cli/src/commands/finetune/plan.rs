@@ -81,8 +81,8 @@ impl Plan {
                 PrecisionChoice::Auto | PrecisionChoice::F32 => Precision::F32,
             },
             tiles: Tiles::Fitting,
-            unpacking: Unpacking::Apart,
-            attention: TensorOp::Mma,
+            unpacking: Unpacking::Fitting,
+            attention: TensorOp::Wgmma,
             config,
         };
         settings.lora.check()?;

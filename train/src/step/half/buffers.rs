@@ -1,11 +1,10 @@
 //! What the forward keeps for the backward, and workspace. `H` is a buffer of `bf16` and `F` one of `f32`, or their sizes
 //! where memory is only counted.
 
-use std::ops::Range;
-
 use warpwright_driver::{Buffer, Context, bf16};
 
 use super::limits::padded;
+use super::unpacked::room;
 use crate::step::buffers::{Inputs, Kept, Layers};
 use crate::step::common::Common;
 use crate::step::sizes::Sizes;
@@ -48,7 +47,7 @@ pub(crate) struct Head<H = Buffer<bf16>, F = Buffer<f32>> {
     pub(super) inv: F,
     /// `[chunk, vocab]`
     pub(super) logits: F,
-    /// `[chunk, vocab]`: their gradients, times the labelled tokens
+    /// `[chunk, vocab]`: their gradients, times the labelled tokens. Beside the head, unpacked matrices: see `unpacked.rs`.
     pub(super) dl: H,
     pub(super) lse: F,
     pub(crate) losses: F,
@@ -64,8 +63,8 @@ impl<H, F> Head<H, F> {
 
 /// What no kernel needs for long.
 pub(super) struct Workspace<H = Buffer<bf16>, F = Buffer<f32>> {
-    /// Unpacked matrices: see [`unpacked`].
-    pub(super) w: [H; 2],
+    /// Unpacked matrices; others are where the head has gradients of logits: see `unpacked.rs`.
+    pub(super) w: H,
     /// The adapters, rounded.
     pub(super) adapters: H,
     /// Queries and keys before they are rotated.
@@ -97,23 +96,6 @@ pub(super) struct Workspace<H = Buffer<bf16>, F = Buffer<f32>> {
     pub(super) dv: H,
 }
 
-/// Which buffer a matrix is unpacked into, and where. The matrices of attention share one, and those that follow each other
-/// otherwise, forward and backward, are in different ones, so that one is unpacked while a product reads the other.
-pub(super) fn unpacked(sizes: &Sizes, p: Projection) -> (usize, Range<usize>) {
-    use Projection::*;
-    let len = |p| sizes.of(p).map(|n| n as usize).iter().product::<usize>();
-    let (buffer, before) = match p {
-        Q => (0, &[][..]),
-        K => (0, &[Q][..]),
-        V => (0, &[Q, K][..]),
-        O => (0, &[Q, K, V][..]),
-        Up => (0, &[][..]),
-        Gate | Down => (1, &[][..]),
-    };
-    let start = before.iter().map(|&p| len(p)).sum();
-    (buffer, start..start + len(p))
-}
-
 impl Buffers {
     pub(super) fn allocate(
         context: &Context,
@@ -137,12 +119,14 @@ impl<H, F> Buffers<H, F> {
         singles: &dyn Fn(&str, usize) -> Result<F, Error>,
     ) -> Result<Buffers<H, F>, Error> {
         let all = Allocator { sizes, halves, singles };
+        let dropout = shape.lora.dropout > 0.0;
+        let unpacked = room(sizes);
         let stream = |l| all.half(&format!("h before layer {l}"), sizes.hidden);
         let inputs = |l| Inputs::new(sizes, |name, len| all.half(&format!("{name} of layer {l}"), len));
         Ok(Buffers {
             kept: Kept::new(shape, stream, |l| all.layer(l, shape), inputs)?,
-            head: all.head(chunk)?,
-            work: all.workspace(adapters, shape.lora.dropout > 0.0)?,
+            head: all.head(chunk, unpacked[1])?,
+            work: all.workspace([adapters, unpacked[0]], dropout)?,
         })
     }
 }
@@ -195,32 +179,28 @@ impl<H, F> Allocator<'_, H, F> {
         })
     }
 
-    fn head(&self, chunk: usize) -> Result<Head<H, F>, Error> {
+    fn head(&self, chunk: usize, unpacked: usize) -> Result<Head<H, F>, Error> {
         let logits = chunk * self.sizes.vocab as usize;
         Ok(Head {
             x: self.half("x of the head", self.sizes.hidden)?,
             inv: self.single("inv of the last norm", 1)?,
             logits: (self.singles)("logits", logits)?,
-            dl: (self.halves)("gradients of logits", logits)?,
+            dl: (self.halves)("gradients of logits", logits.max(unpacked))?,
             lse: self.single("lse of the logits", 1)?,
             losses: self.single("losses", 1)?,
             dx: self.half("dx of the head", self.sizes.hidden)?,
         })
     }
 
-    fn workspace(&self, adapters: usize, dropout: bool) -> Result<Workspace<H, F>, Error> {
+    fn workspace(&self, [adapters, unpacked]: [usize; 2], dropout: bool) -> Result<Workspace<H, F>, Error> {
         let Sizes { hidden, feed_forward, heads, rank, .. } = *self.sizes;
         let (queries, keys) = (self.sizes.queries(), self.sizes.keys());
-        let unpacked = Projection::ALL.map(|p| unpacked(self.sizes, p));
-        let matrices =
-            |i: usize| unpacked.iter().filter(|(at, _)| *at == i).map(|(_, range)| range.end).max();
-        let matrices = |i| (self.halves)("unpacked matrices", matrices(i).unwrap_or(0));
         let du = |p: Projection| self.half(&format!("du of {}", p.name()), padded(rank));
         let [q, k, v, o, gate, up, down] = Projection::ALL.map(du);
         let with_dropout = |len: u32| if dropout { len } else { 8 };
         let input = with_dropout(hidden.max(feed_forward).max(queries));
         Ok(Workspace {
-            w: [matrices(0)?, matrices(1)?],
+            w: (self.halves)("unpacked matrices", unpacked)?,
             adapters: (self.halves)("the adapters, rounded", adapters)?,
             raw: [self.half("queries, raw", queries)?, self.half("keys, raw", keys)?],
             masked: [self.half("masked", input)?, self.half("masked, summed", input)?],

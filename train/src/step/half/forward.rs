@@ -14,7 +14,6 @@ use warpwright_kernels::train::half::swiglu::SwiGluForwardArgs;
 use warpwright_kernels::train::products::Form;
 
 use super::buffers::{Layer, Rotated};
-use super::frozen::Operand;
 use super::linear::Linear;
 use super::pass::Step;
 use crate::Projection;
@@ -25,6 +24,7 @@ use crate::step::sizes::Sizes;
 impl Step {
     pub(crate) fn forward(&self, queue: &mut impl Queue, purpose: Purpose) -> Result<(), Error> {
         self.common.fetch(queue)?;
+        self.nothing_pending();
         self.begin(queue)?;
         for l in 0..self.buffers.kept.layers() {
             self.attention(queue, purpose, l)?;
@@ -223,13 +223,14 @@ impl Step {
         let linear = Linear {
             form: Form::Nn,
             x: dl,
-            w: &Operand::Bf16(self.weights.head().view()),
+            w: self.weights.head(),
             adapter: None,
             bias: None,
             residual: None,
             factor: &self.slots.batch.factor,
             y: dx,
             shape: [*tokens, hidden, vocab],
+            ahead: self.nothing_ahead(),
         };
         self.linear(queue, &linear)
     }

@@ -7,9 +7,7 @@ use warpwright_kernels::train::flash::{FlashForward, FlashKeys, FlashQueries, Pa
 use warpwright_kernels::train::half::convert::{ApplyMask, Nf4Dequantize, Round};
 use warpwright_kernels::train::half::cross_entropy::LogitGradients;
 use warpwright_kernels::train::half::embed::EmbedTokens;
-use warpwright_kernels::train::half::linear::{
-    Frozen, Logits, LoraLinear, LoraSum, LoraSwiGlu, LoraSwiGluBackward,
-};
+use warpwright_kernels::train::half::linear::{Logits, LoraLinear, LoraSum, LoraSwiGlu, LoraSwiGluBackward};
 use warpwright_kernels::train::half::lora::{LoraDown, LoraGradients};
 use warpwright_kernels::train::half::norm::{RmsNormBackward, RmsNormForward};
 use warpwright_kernels::train::half::rotate::{HeadsBackward, RotateForward};
@@ -19,14 +17,12 @@ use warpwright_kernels::train::products::Form;
 use super::limits::padded;
 use crate::Error;
 use crate::signed::load;
-use crate::step::settings::{Recomputation, Settings, Tiles, Unpacking};
+use crate::step::settings::{Recomputation, Settings, Tiles};
 use crate::step::sizes::Sizes;
 
 pub(super) struct Kernels {
     /// Multiprocessors of the device: blocks of a product.
     pub(super) blocks: u32,
-    /// Whether products unpack NF4.
-    pub(super) unpacks: bool,
     pub(super) round: Kernel<Round>,
     pub(super) embed: Kernel<EmbedTokens>,
     pub(super) norm: Kernel<RmsNormForward>,
@@ -71,13 +67,11 @@ impl Kernels {
         let (threads, pairing, head_dim) = (256, settings.pairing, sizes.head_dim);
         let (rank, blocks) = (padded(sizes.rank), context.device().properties().multiprocessors);
         let back = |pairing, norm| load(context, HeadsBackward { head_dim, pairing, norm });
-        let tiles = &tiles(settings, sizes)[..];
-        let unpacks = settings.unpacking == Unpacking::Inside;
+        let tiles = &tiles(settings.tiles, sizes)[..];
         let op = if head_dim.is_multiple_of(64) { settings.attention } else { TensorOp::Mma };
         let again = settings.recomputation == Recomputation::Cheap;
         Ok(Kernels {
             blocks,
-            unpacks,
             round: load(context, Round)?,
             embed: load(context, EmbedTokens { threads })?,
             norm: load(context, RmsNormForward { threads })?,
@@ -88,11 +82,9 @@ impl Kernels {
             down: load(context, LoraDown { rank })?,
             gradients: load(context, LoraGradients { rank })?,
             linear: linear(context, tiles)?,
-            gated: each_tile(tiles, |(tile, frozen)| Ok(load(context, LoraSwiGlu { tile, frozen })?))?,
-            sums: each_tile(tiles, |(tile, frozen)| Ok(load(context, LoraSum { tile, frozen })?))?,
-            swiglu_linear: each_tile(tiles, |(tile, frozen)| {
-                Ok(load(context, LoraSwiGluBackward { tile, frozen })?)
-            })?,
+            gated: each_tile(tiles, |tile| Ok(load(context, LoraSwiGlu { tile })?))?,
+            sums: each_tile(tiles, |tile| Ok(load(context, LoraSum { tile })?))?,
+            swiglu_linear: each_tile(tiles, |tile| Ok(load(context, LoraSwiGluBackward { tile })?))?,
             rotate: load(context, RotateForward { head_dim, pairing, norm: head_norms })?,
             rotated_backward: back(Some(pairing), head_norms)?,
             values_backward: back(None, false)?,
@@ -112,40 +104,29 @@ impl Kernels {
         &self,
         form: Form,
         [bias, residual]: [bool; 2],
-        frozen: Frozen,
         [rows, columns]: [u32; 2],
     ) -> &Kernel<LoraLinear> {
         let fits = |kernel: &&Kernel<LoraLinear>| {
             let def = kernel.def();
-            (def.form, def.bias, def.residual, def.frozen) == (form, bias, residual, frozen)
+            (def.form, def.bias, def.residual) == (form, bias, residual)
         };
         let of = self.linear.iter().filter(fits);
         self.best(of, |kernel| (kernel.def().tile, [rows, columns]))
     }
 
     /// Likewise of the projection before SwiGLU.
-    pub(super) fn gated(&self, frozen: Frozen, [rows, columns]: [u32; 2]) -> &Kernel<LoraSwiGlu> {
-        self.best(self.gated.iter().filter(|kernel| kernel.def().frozen == frozen), |kernel| {
-            (kernel.def().tile, [rows, columns])
-        })
+    pub(super) fn gated(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSwiGlu> {
+        self.best(self.gated.iter(), |kernel| (kernel.def().tile, [rows, columns]))
     }
 
     /// Likewise of the gradient of an input of several projections.
-    pub(super) fn sum(&self, frozen: Frozen, [rows, columns]: [u32; 2]) -> &Kernel<LoraSum> {
-        self.best(self.sums.iter().filter(|kernel| kernel.def().frozen == frozen), |kernel| {
-            (kernel.def().tile, [rows, columns])
-        })
+    pub(super) fn sum(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSum> {
+        self.best(self.sums.iter(), |kernel| (kernel.def().tile, [rows, columns]))
     }
 
     /// Likewise of a gradient through SwiGLU.
-    pub(super) fn swiglu_linear(
-        &self,
-        frozen: Frozen,
-        [rows, columns]: [u32; 2],
-    ) -> &Kernel<LoraSwiGluBackward> {
-        self.best(self.swiglu_linear.iter().filter(|kernel| kernel.def().frozen == frozen), |kernel| {
-            (kernel.def().tile, [rows, columns])
-        })
+    pub(super) fn swiglu_linear(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSwiGluBackward> {
+        self.best(self.swiglu_linear.iter(), |kernel| (kernel.def().tile, [rows, columns]))
     }
 
     /// The kernel that takes least, given its tile, and the rows and columns of the product.
@@ -169,37 +150,30 @@ fn parts(sizes: &Sizes, multiprocessors: u32) -> Parts {
 }
 
 /// All products of one projection that a step takes, with every tile.
-fn linear(context: &Context, tiles: &[(ProductTile, Frozen)]) -> Result<Vec<Kernel<LoraLinear>>, Error> {
+fn linear(context: &Context, tiles: &[ProductTile]) -> Result<Vec<Kernel<LoraLinear>>, Error> {
     use Form::*;
     let forms =
         [(Nt, false, false), (Nt, true, false), (Nt, false, true), (Nn, false, false), (Nn, false, true)];
     let of = |(form, bias, residual)| {
-        each_tile(tiles, |(tile, frozen)| {
-            Ok(load(context, LoraLinear { form, tile, bias, residual, frozen })?)
-        })
+        each_tile(tiles, |tile| Ok(load(context, LoraLinear { form, tile, bias, residual })?))
     };
     Ok(forms.into_iter().map(of).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
 fn each_tile<K>(
-    tiles: &[(ProductTile, Frozen)],
-    load: impl Fn((ProductTile, Frozen)) -> Result<Kernel<K>, Error>,
+    tiles: &[ProductTile],
+    load: impl Fn(ProductTile) -> Result<Kernel<K>, Error>,
 ) -> Result<Vec<Kernel<K>>, Error> {
     tiles.iter().map(|tile| load(*tile)).collect()
 }
 
-/// The tiles that products may have, of matrices in `bf16` and of those that they unpack.
-fn tiles(settings: &Settings, sizes: &Sizes) -> Vec<(ProductTile, Frozen)> {
+/// The tiles that products may have.
+fn tiles(tiles: Tiles, sizes: &Sizes) -> Vec<ProductTile> {
     let paired = |tile: ProductTile| sizes.tokens >= PAIRED && tile.columns() >= ProductTile::PAIRED;
-    let tiles = match settings.tiles {
+    match tiles {
         Tiles::Only(tile) => vec![tile],
         Tiles::Fitting => {
             ProductTile::ALL.map(|tile| if paired(tile) { tile.in_pairs() } else { tile }).to_vec()
         }
-    };
-    let of: &[Frozen] = match settings.unpacking {
-        Unpacking::Apart => &[Frozen::Bf16],
-        Unpacking::Inside => &[Frozen::Bf16, Frozen::Nf4],
-    };
-    of.iter().flat_map(|&frozen| tiles.iter().map(move |&tile| (tile, frozen))).collect()
+    }
 }

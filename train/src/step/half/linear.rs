@@ -6,15 +6,15 @@ use ptx_gen::bf16;
 use warpwright_driver::{Error, Host, MapArg, Queue, View};
 use warpwright_kernels::train::half::convert::ApplyMaskArgs;
 use warpwright_kernels::train::half::linear::{
-    Frozen, LoraLinearArgs, LoraSumArgs, LoraSwiGluArgs, LoraSwiGluBackwardArgs, MapTiles,
+    LoraLinearArgs, LoraSumArgs, LoraSwiGluArgs, LoraSwiGluBackwardArgs, MapTiles,
 };
 use warpwright_kernels::train::half::lora::{LoraDownArgs, LoraGradientsArgs};
 use warpwright_kernels::train::products::Form;
 
 use super::buffers::Layer;
-use super::frozen::{FrozenViews, Operand};
 use super::limits::padded;
 use super::pass::Step;
+use super::unpacked::{Ahead, Way};
 use crate::Projection;
 use crate::step::common::{Place, Purpose};
 
@@ -22,7 +22,7 @@ use crate::step::common::{Place, Purpose};
 pub(super) struct Linear<'a> {
     pub(super) form: Form,
     pub(super) x: &'a View<bf16>,
-    pub(super) w: &'a Operand,
+    pub(super) w: &'a View<bf16>,
     /// The second pair of operands.
     pub(super) adapter: Option<[&'a View<bf16>; 2]>,
     pub(super) bias: Option<&'a View<f32>>,
@@ -31,13 +31,14 @@ pub(super) struct Linear<'a> {
     pub(super) y: &'a View<bf16>,
     /// Rows and columns of `y`, and the length of a row of `x`.
     pub(super) shape: [u32; 3],
+    pub(super) ahead: Ahead,
 }
 
 /// What one projection adds to the gradient of its input.
 #[derive(Clone)]
 struct Term {
     x: Arc<MapArg>,
-    w: FrozenViews,
+    w: Arc<MapArg>,
     u: Arc<MapArg>,
     a: Arc<MapArg>,
     depth: u32,
@@ -49,11 +50,11 @@ impl Step {
         let [rows, columns, depth] = of.shape;
         let rank = if of.adapter.is_some() { self.padded_rank() } else { 0 };
         let added = [of.bias.is_some(), of.residual.is_some()];
-        let kernel = self.kernels.linear(of.form, added, of.w.frozen(), [rows, columns]);
+        let kernel = self.kernels.linear(of.form, added, [rows, columns]);
         let tiles = kernel.def().map_tiles();
-        let frozen = self.frozen_views(of.w, of.x, (of.form, [columns, depth]), tiles.w)?;
+        let w = if of.form == Form::Nt { [columns, depth] } else { [depth, columns] };
         // Without an adapter the second pair is not read; its maps are of what is there.
-        let [u, b] = of.adapter.unwrap_or([of.x, of.x]);
+        let [u, b] = of.adapter.unwrap_or([of.x, of.w]);
         let shapes = match of.adapter {
             Some(_) => [[rows, rank], [rank, columns]],
             None => [[1, 8], [1, 8]],
@@ -64,15 +65,16 @@ impl Step {
         };
         let maps = [
             self.maps.of(of.x, [rows, depth], tiles.x)?,
+            self.maps.of(of.w, w, tiles.w)?,
             self.maps.of(u, shapes[0], tiles.x)?,
             self.maps.of(b, shapes[1], tiles.b)?,
             self.maps.of(of.y, [rows, columns], tiles.y)?,
         ];
-        let [x, u, b, y] = maps.each_ref().map(|map| &**map);
+        let [x, w, u, b, y] = maps.each_ref().map(|map| &**map);
         let no_bias = of.factor.view_range(0..0);
         let args = LoraLinearArgs::<Host> {
             x,
-            frozen: frozen.args(),
+            w,
             u,
             b,
             bias: of.bias.unwrap_or(&no_bias),
@@ -84,6 +86,7 @@ impl Step {
             depth,
             rank,
             blocks: self.kernels.blocks,
+            ahead: of.ahead.args(),
         };
         queue.launch(kernel, args)
     }
@@ -100,7 +103,7 @@ impl Step {
     ) -> Result<(), Error> {
         let ([n, k], rows) = (self.sizes.of(p), self.sizes.tokens);
         let pair = self.adapter_u(queue, purpose, (l, p), x)?;
-        let w = self.operand(queue, (l, p))?;
+        let w = self.matrix(queue, Way::Forward, (l, p))?;
         let bias = self.weights.layers[l].biases[p as usize].as_ref();
         let linear = Linear {
             form: Form::Nt,
@@ -112,6 +115,7 @@ impl Step {
             factor: &self.constants.one,
             y,
             shape: [rows, n, k],
+            ahead: self.ahead(self.after((l, p))),
         };
         self.linear(queue, &linear)
     }
@@ -127,17 +131,18 @@ impl Step {
     ) -> Result<(), Error> {
         let place = (l, Projection::Up);
         let ([columns, depth], rows) = (self.sizes.of(place.1), self.sizes.tokens);
-        let pair = self.adapter_u(queue, purpose, place, x)?;
-        let w = self.operand(queue, place)?;
-        let kernel = self.kernels.gated(w.frozen(), [rows, columns]);
+        let kernel = self.kernels.gated([rows, columns]);
         let tiles = kernel.def().map_tiles();
+        let pair = self.adapter_u(queue, purpose, place, x)?;
+        let w = self.matrix(queue, Way::Forward, place)?;
+        let ahead = self.ahead(self.after(place));
         let Term { x, w, u, a: b, depth, rank } =
-            self.term(Form::Nt, (x, &w), [rows, columns, depth], pair, tiles)?;
+            self.term(Form::Nt, [x, &w], [rows, columns, depth], pair, tiles)?;
         let map = |view: &View<bf16>| self.maps.of(view, [rows, columns], tiles.y);
         let (g, up, a) = (map(g)?, map(up)?, map(a)?);
         let args = LoraSwiGluArgs::<Host> {
             x: &x,
-            frozen: w.args(),
+            w: &w,
             u: &u,
             b: &b,
             g: &g,
@@ -148,6 +153,7 @@ impl Step {
             depth,
             rank,
             blocks: self.kernels.blocks,
+            ahead: ahead.args(),
         };
         queue.launch(kernel, args)
     }
@@ -193,7 +199,7 @@ impl Step {
             (Some([a, _]), Some(_)) => Some(self.masked_dx(queue, (l, p), a, residual)?),
             _ => None,
         };
-        let w = self.operand(queue, (l, p))?;
+        let w = self.matrix(queue, Way::Backward, (l, p))?;
         let linear = Linear {
             form: Form::Nn,
             x: dy,
@@ -204,6 +210,7 @@ impl Step {
             factor: &self.constants.one,
             y: dx,
             shape: [rows, k, n],
+            ahead: self.ahead(self.after_backward((l, p))),
         };
         self.linear(queue, &linear)
     }
@@ -219,21 +226,48 @@ impl Step {
         dx: &View<bf16>,
     ) -> Result<(), Error> {
         let (rows, columns) = (self.sizes.tokens, dx.len() as u32 / self.sizes.tokens);
-        let inside = of.iter().all(|(p, _)| self.packed((l, *p)).is_some());
-        let kernel = self.kernels.sum(if inside { Frozen::Nf4 } else { Frozen::Bf16 }, [rows, columns]);
+        let kernel = self.kernels.sum([rows, columns]);
         let tiles = kernel.def().map_tiles();
         let mut terms = vec![];
+        let projections: Vec<_> = of.iter().map(|(p, _)| *p).collect();
+        let unpacked = self.are_unpacked(Way::Backward, (l, &projections));
         for &(p, dy) in of {
             let du = self.adapter_du(queue, (l, p), [dy, x])?;
-            let w = if inside { self.operand(queue, (l, p))? } else { self.unpacked(queue, (l, p))? };
-            terms.push(self.term(Form::Nn, (dy, &w), [rows, columns, self.sizes.of(p)[0]], du, tiles)?);
+            let w = self.one_of(queue, Way::Backward, (l, p), unpacked)?;
+            let n = self.sizes.of(p)[0];
+            terms.push(self.term(Form::Nn, [dy, &w], [rows, columns, n], du, tiles)?);
         }
+        let ahead = self.ahead(self.after_backward((l, projections[of.len() - 1])));
         // Without a third, the first stands in its place, with lengths of 0.
-        let none = Term { depth: 0, rank: 0, w: terms[0].w.none(), ..terms[0].clone() };
+        let none = Term { depth: 0, rank: 0, ..terms[0].clone() };
         let [a, b, c] = [&terms[0], &terms[1], terms.get(2).unwrap_or(&none)];
         let y = self.maps.of(dx, [rows, columns], tiles.y)?;
-        let lengths = [rows, columns];
-        queue.launch(kernel, sum_args([a, b, c], &y, lengths, self.kernels.blocks))
+        let args = LoraSumArgs::<Host> {
+            x0: &a.x,
+            x1: &b.x,
+            x2: &c.x,
+            w0: &a.w,
+            w1: &b.w,
+            w2: &c.w,
+            u0: &a.u,
+            u1: &b.u,
+            u2: &c.u,
+            a0: &a.a,
+            a1: &b.a,
+            a2: &c.a,
+            y: &y,
+            rows,
+            columns,
+            depth0: a.depth,
+            depth1: b.depth,
+            depth2: c.depth,
+            rank0: a.rank,
+            rank1: b.rank,
+            rank2: c.rank,
+            blocks: self.kernels.blocks,
+            ahead: ahead.args(),
+        };
+        queue.launch(kernel, args)
     }
 
     /// The gradients of `g` and `up`, of that of the feed-forward block's output; and the gradients of the last projection's
@@ -248,17 +282,18 @@ impl Step {
     ) -> Result<(), Error> {
         let place = (l, Projection::Down);
         let ([depth, columns], rows) = (self.sizes.of(place.1), self.sizes.tokens);
-        let du = self.adapter_du(queue, place, [dy, &self.buffers.kept.inputs(l).a])?;
-        let w = self.operand(queue, place)?;
-        let kernel = self.kernels.swiglu_linear(w.frozen(), [rows, columns]);
+        let kernel = self.kernels.swiglu_linear([rows, columns]);
         let tiles = kernel.def().map_tiles();
+        let du = self.adapter_du(queue, place, [dy, &self.buffers.kept.inputs(l).a])?;
+        let w = self.matrix(queue, Way::Backward, place)?;
+        let ahead = self.ahead(self.after_backward(place));
         let Term { x, w, u, a, depth, rank } =
-            self.term(Form::Nn, (dy, &w), [rows, columns, depth], du, tiles)?;
+            self.term(Form::Nn, [dy, &w], [rows, columns, depth], du, tiles)?;
         let map = |view: &View<bf16>| self.maps.of(view, [rows, columns], tiles.y);
         let (g, up, dg, dup) = (map(&layer.g)?, map(&layer.up)?, map(dg)?, map(dup)?);
         let args = LoraSwiGluBackwardArgs::<Host> {
             x: &x,
-            frozen: w.args(),
+            w: &w,
             u: &u,
             a: &a,
             g: &g,
@@ -270,6 +305,7 @@ impl Step {
             depth,
             rank,
             blocks: self.kernels.blocks,
+            ahead: ahead.args(),
         };
         queue.launch(kernel, args)
     }
@@ -278,7 +314,7 @@ impl Step {
     fn term(
         &self,
         form: Form,
-        (dy, w): (&View<bf16>, &Operand),
+        [dy, w]: [&View<bf16>; 2],
         [rows, columns, depth]: [u32; 3],
         adapter: Option<[View<bf16>; 2]>,
         tiles: MapTiles,
@@ -289,10 +325,10 @@ impl Step {
                 [self.maps.of(du, [rows, rank], tiles.x)?, self.maps.of(a, [rank, columns], tiles.b)?]
             }
             // Not read; maps of what is there.
-            None => [self.maps.of(dy, [1, 8], tiles.x)?, self.maps.of(dy, [1, 8], tiles.b)?],
+            None => [self.maps.of(dy, [1, 8], tiles.x)?, self.maps.of(w, [1, 8], tiles.b)?],
         };
-        let x = self.maps.of(dy, [rows, depth], tiles.x)?;
-        let w = self.frozen_views(w, dy, (form, [columns, depth]), tiles.w)?;
+        let shape = if form == Form::Nt { [columns, depth] } else { [depth, columns] };
+        let (x, w) = (self.maps.of(dy, [rows, depth], tiles.x)?, self.maps.of(w, shape, tiles.w)?);
         Ok(Term { x, w, u, a, depth, rank })
     }
 
@@ -345,13 +381,14 @@ impl Step {
         let linear = Linear {
             form: Form::Nn,
             x: &work.du[p as usize],
-            w: &Operand::Bf16(a.clone()),
+            w: a,
             adapter: None,
             bias: None,
             residual: None,
             factor: &self.constants.one,
             y: &product,
             shape: [rows, k, self.padded_rank()],
+            ahead: self.nothing_ahead(),
         };
         self.linear(queue, &linear)?;
         self.mask(queue, (l, p), &product, residual, &sum)?;
@@ -399,44 +436,5 @@ impl Step {
 
     fn padded_rank(&self) -> u32 {
         padded(self.sizes.rank)
-    }
-}
-
-/// The arguments of a sum of three terms.
-fn sum_args<'a>(
-    [a, b, c]: [&'a Term; 3],
-    y: &'a MapArg,
-    [rows, columns]: [u32; 2],
-    blocks: u32,
-) -> LoraSumArgs<Host<'a>> {
-    LoraSumArgs {
-        x0: &a.x,
-        x1: &b.x,
-        x2: &c.x,
-        w0: &a.w.w,
-        w1: &b.w.w,
-        w2: &c.w.w,
-        packed0: &a.w.packed,
-        packed1: &b.w.packed,
-        packed2: &c.w.packed,
-        absmax0: &a.w.absmax,
-        absmax1: &b.w.absmax,
-        absmax2: &c.w.absmax,
-        u0: &a.u,
-        u1: &b.u,
-        u2: &c.u,
-        a0: &a.a,
-        a1: &b.a,
-        a2: &c.a,
-        y,
-        rows,
-        columns,
-        depth0: a.depth,
-        depth1: b.depth,
-        depth2: c.depth,
-        rank0: a.rank,
-        rank1: b.rank,
-        rank2: c.rank,
-        blocks,
     }
 }

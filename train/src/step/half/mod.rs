@@ -2,8 +2,8 @@
 //!
 //! Tensors in memory are `bf16`, sums `f32`; adapters, moments and gradients are `f32`, and each pass begins with a rounded
 //! copy of the adapters. A projection is one product with its adapter and whatever is added to it, and so is the gradient of
-//! an input of several projections: see [`linear`](warpwright_kernels::train::half::linear). NF4 is unpacked by a kernel of
-//! its own, into two buffers in turn, so that it runs beside the product before; or by the products ([`Unpacking`]). Only the update waits for gradients of adapters.
+//! an input of several projections: see [`linear`](warpwright_kernels::train::half::linear). NF4 is unpacked by idle
+//! warps of the product before ([`Unpacking`](super::settings::Unpacking)). Only the update waits for gradients of adapters.
 //!
 //! | file | holds |
 //! |---|---|
@@ -13,19 +13,19 @@
 //! | `maps.rs` | tensor maps, made once |
 //! | `weights.rs` | frozen weights on the device |
 //! | `buffers.rs` | what the forward keeps, and workspace |
-//! | `frozen.rs` | frozen matrices as products take them |
+//! | `unpacked.rs` | frozen matrices as products take them |
 //! | `linear.rs` | projections, forward and backward |
 //! | `forward.rs`, `backward.rs` | the layers and the head |
 
 mod backward;
 mod buffers;
 mod forward;
-mod frozen;
 mod kernels;
 mod limits;
 mod linear;
 mod maps;
 mod pass;
+mod unpacked;
 mod weights;
 
 pub(super) use buffers::Buffers;

@@ -1,6 +1,7 @@
 //! All that a step in `bf16` has on the device.
 
 use std::ops::Deref;
+use std::sync::Mutex;
 
 use warpwright_driver::{Buffer, Context};
 use warpwright_kernels::train::half::nested::NestedDequantize;
@@ -9,15 +10,27 @@ use super::buffers::Buffers;
 use super::kernels::Kernels;
 use super::limits::padded;
 use super::maps::Maps;
+use super::unpacked::Pending;
 use super::weights::{DeviceWeights, upload};
 use crate::reference::Adapters;
 use crate::step::adapters::Arrangement;
 use crate::step::buffers::Layers;
 use crate::step::common::Common;
-use crate::step::settings::Settings;
+use crate::step::settings::{Settings, Unpacking};
 use crate::step::sizes::Sizes;
 use crate::step::weights::{Matrix, Unnesting};
 use crate::{Error, Weights};
+
+/// Tokens from which products unpack ahead: with 1,024 they are no faster so, and with fewer slower (docs/experiments.md).
+const AHEAD: u32 = 2048;
+
+fn unpacks_ahead(unpacking: Unpacking, tokens: u32) -> bool {
+    match unpacking {
+        Unpacking::Fitting => tokens >= AHEAD,
+        Unpacking::Ahead => true,
+        Unpacking::Apart => false,
+    }
+}
 
 /// A step in `bf16`.
 pub(crate) struct Step {
@@ -26,6 +39,9 @@ pub(crate) struct Step {
     pub(super) weights: DeviceWeights,
     /// Its empty part stands where a kernel takes no bytes.
     pub(super) no_bytes: Buffer<u8>,
+    /// Whether products unpack the matrices of the next.
+    pub(super) unpacks_ahead: bool,
+    pub(super) pending: Mutex<Pending>,
     pub(super) unnesting: Option<Unnesting<NestedDequantize>>,
     pub(crate) buffers: Buffers,
     pub(super) maps: Maps,
@@ -55,6 +71,8 @@ impl Step {
             kernels: Kernels::load(context, settings, &sizes, layers.head_norms)?,
             weights: upload(context, &settings.config, weights)?,
             no_bytes: Buffer::zeroed(context, 1)?.labelled("no bytes"),
+            unpacks_ahead: unpacks_ahead(settings.unpacking, sizes.tokens),
+            pending: Mutex::default(),
             unnesting: Unnesting::new(context, NestedDequantize, weights)?,
             buffers,
             maps: Maps::default(),

@@ -1,15 +1,15 @@
 //! Frozen weights on the device: matrices in `bf16` or NF4, vectors in `f32`.
 
-use warpwright_driver::{Buffer, Context, bf16};
-use warpwright_kernels::train::nf4::Nf4;
+use warpwright_driver::{Buffer, Context, View, bf16};
+use warpwright_kernels::train::nf4::{BLOCK, Nf4};
 
 use crate::step::weights::{DeviceNested, Matrix, check};
-use crate::{Config, Error, LayerWeights, Weights};
+use crate::{Config, Error, LayerWeights, Projection, Weights};
 
 /// A frozen matrix in device memory.
 pub(super) enum DeviceMatrix {
     Bf16(Buffer<bf16>),
-    Nf4 { packed: Buffer<u8>, absmax: Buffer<f32> },
+    Nf4 { packed: View<u8>, absmax: View<f32> },
     Nested(DeviceNested),
 }
 
@@ -20,11 +20,55 @@ pub(super) struct DeviceWeights {
     head: Option<Buffer<bf16>>,
     pub(super) norm: Buffer<f32>,
     pub(super) layers: Vec<LayerWeights<Buffer<f32>, DeviceMatrix>>,
+    packed: Vec<Option<PackedLayer>>,
+}
+
+/// The matrices of a layer that are all in NF4 and whole blocks, one after another: so several that a product takes can be
+/// unpacked as one.
+struct PackedLayer {
+    packed: Buffer<u8>,
+    absmax: Buffer<f32>,
+    /// The first weight of each projection, and the end.
+    starts: [usize; 8],
+}
+
+impl PackedLayer {
+    fn new(context: &Context, l: usize, matrices: &[Matrix; 7]) -> Result<Option<PackedLayer>, Error> {
+        let (mut all, mut starts) = (Nf4 { packed: vec![], absmax: vec![] }, [0; 8]);
+        for (i, matrix) in matrices.iter().enumerate() {
+            match matrix {
+                Matrix::Nf4(Nf4 { packed, absmax }) if 2 * packed.len() == BLOCK * absmax.len() => {
+                    all.packed.extend(packed);
+                    all.absmax.extend(absmax);
+                    starts[i + 1] = starts[i] + 2 * packed.len();
+                }
+                _ => return Ok(None),
+            }
+        }
+        let what = format!("the matrices of layer {l}");
+        Ok(Some(PackedLayer {
+            packed: Buffer::from_slice(context, &all.packed)?.labelled(&what),
+            absmax: Buffer::from_slice(context, &all.absmax)?.labelled(&format!("the absmax of {what}")),
+            starts,
+        }))
+    }
+
+    /// Projections that follow each other in [`Projection::ALL`].
+    fn of(&self, projections: &[Projection]) -> (View<u8>, View<f32>) {
+        let start = projections.first().map_or(0, |p| self.starts[*p as usize]);
+        let end = projections.last().map_or(0, |p| self.starts[*p as usize + 1]);
+        (self.packed.view_range(start / 2..end / 2), self.absmax.view_range(start / BLOCK..end / BLOCK))
+    }
 }
 
 impl DeviceWeights {
     pub(super) fn head(&self) -> &Buffer<bf16> {
         self.head.as_ref().unwrap_or(&self.embed)
+    }
+
+    /// Matrices of a layer as one, if all of it are in NF4 and whole blocks: of projections that follow each other.
+    pub(super) fn packed(&self, l: usize, of: &[Projection]) -> Option<(View<u8>, View<f32>)> {
+        Some(self.packed[l].as_ref()?.of(of))
     }
 }
 
@@ -41,23 +85,37 @@ pub(super) fn upload(
     };
     let vector =
         &mut |(name, _): (String, _), v: &Vec<f32>| Ok(Buffer::from_slice(context, v)?.labelled(&name));
-    let matrix = &mut |(name, _): (String, _), matrix: &Matrix| {
-        Ok(match matrix {
-            Matrix::F32(w) => DeviceMatrix::Bf16(rounded(&name, w)?),
-            Matrix::Nf4(Nf4 { packed, absmax }) => DeviceMatrix::Nf4 {
-                packed: Buffer::from_slice(context, packed)?.labelled(&name),
-                absmax: Buffer::from_slice(context, absmax)?.labelled(&format!("the absmax of {name}")),
-            },
-            Matrix::Nested(of) => DeviceMatrix::Nested(DeviceNested::new(context, &name, of)?),
-        })
+    let of_layers = weights.layers.iter().enumerate();
+    let packed: Vec<_> = of_layers
+        .map(|(l, layer)| PackedLayer::new(context, l, &layer.projections))
+        .collect::<Result<_, _>>()?;
+    let layer = |(l, layer): (usize, &LayerWeights<Vec<f32>, Matrix>)| {
+        let mut projections = Projection::ALL.iter();
+        let matrix = &mut |(name, _): (String, _), matrix: &Matrix| {
+            let p = projections.next();
+            Ok(match (matrix, &packed[l]) {
+                (Matrix::F32(w), _) => DeviceMatrix::Bf16(rounded(&name, w)?),
+                (Matrix::Nf4(_), Some(all)) => {
+                    let (packed, absmax) = all.of(p.map(std::slice::from_ref).unwrap_or_default());
+                    DeviceMatrix::Nf4 { packed, absmax }
+                }
+                (Matrix::Nf4(Nf4 { packed, absmax }), None) => DeviceMatrix::Nf4 {
+                    packed: Buffer::from_slice(context, packed)?.labelled(&name).view(),
+                    absmax: Buffer::from_slice(context, absmax)?
+                        .labelled(&format!("the absmax of {name}"))
+                        .view(),
+                },
+                (Matrix::Nested(of), _) => DeviceMatrix::Nested(DeviceNested::new(context, &name, of)?),
+            })
+        };
+        layer.try_map(l, config, vector, matrix)
     };
-    let layers = weights.layers.iter().enumerate();
+    let layers = weights.layers.iter().enumerate().map(layer).collect::<Result<_, _>>()?;
     Ok(DeviceWeights {
         embed: rounded("the embedding", &weights.embed)?,
         head: weights.head.as_ref().map(|head| rounded("the head", head)).transpose()?,
         norm: Buffer::from_slice(context, &weights.norm)?.labelled("the last norm"),
-        layers: layers
-            .map(|(l, layer)| layer.try_map(l, config, vector, matrix))
-            .collect::<Result<_, _>>()?,
+        layers,
+        packed,
     })
 }

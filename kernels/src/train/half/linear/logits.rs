@@ -3,7 +3,7 @@
 use super::{BOUND, X, matrix, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
-use crate::tiled::{Pair, Product, ProductTile, Right, Tiled};
+use crate::tiled::{Pair, Product, ProductTile, Tiled};
 use crate::train::half::wide;
 use crate::train::products::nt;
 use ptx_gen::*;
@@ -70,7 +70,7 @@ impl KernelDef for Logits {
     fn program<'k>(&self, k: Builder<'k>, a: LogitsArgs<Dev<'k>>) {
         let memory = k.tile_memory("tiles");
         let shape = Product { rows: a.rows, columns: a.columns };
-        let (left, right) = (a.x.of(X), Right::Tiles(a.w.of(TILE.right(false))));
+        let (left, right) = (a.x.of(X), a.w.of(TILE.right(false)));
         let pairs = vec![Pair { left, right, by_rows: false, depth: a.depth }];
         let tiled = Tiled::new((memory, k), (TILE, 0), shape, pairs, vec![]);
         tiled.run(|_, summed| {

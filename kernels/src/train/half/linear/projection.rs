@@ -1,9 +1,10 @@
 //! A projection with its adapter, and gradients of its input.
 
-use super::{BOUND, Frozen, FrozenArgs, Operands, X, Y, matrix, nf4_shapes, scalar};
+use super::ahead::{self, Ahead, AheadArgs};
+use super::{BOUND, Operands, X, Y, matrix, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
-use crate::tiled::{GROUPS, Pair, Product, ProductTile, Right, Summed, Tiled};
+use crate::tiled::{GROUPS, Leaving, Pair, Product, ProductTile, Summed, Tiled};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
 use crate::train::products::{Form, add_scaled, nn, nt};
@@ -14,8 +15,8 @@ args! {
     pub struct LoraLinearArgs {
         /// `[rows, depth]`
         x: InMap<bf16>,
-        /// The weights.
-        frozen: FrozenArgs,
+        /// NT: `[columns, depth]`; NN: `[depth, columns]`
+        w: InMap<bf16>,
         /// `[rows, rank]`; anything if `rank` is 0
         u: InMap<bf16>,
         /// `[rank, columns]`; anything if `rank` is 0
@@ -38,6 +39,8 @@ args! {
         rank: u32,
         /// Blocks, as many as the device has multiprocessors.
         blocks: u32,
+        /// What is unpacked beside.
+        ahead: AheadArgs,
     }
 }
 
@@ -52,8 +55,6 @@ pub struct LoraLinear {
     pub bias: bool,
     /// Whether a residual is added.
     pub residual: bool,
-    /// How `w` lies in memory.
-    pub frozen: Frozen,
 }
 
 /// What leaves is in two tiles of shared memory.
@@ -80,16 +81,15 @@ impl LoraLinear {
 
     fn pairs<'k>(&self, a: &LoraLinearArgs<Dev<'k>>) -> Vec<Pair<'k, bf16>> {
         let by_rows = self.form == Form::Nn;
-        let of = |left: TensorMap<'k, bf16, Read>, right: Right<'k, bf16>, by_rows, depth| Pair {
+        let of = |left: TensorMap<'k, bf16, Read>, right: Tiles<'k, bf16, Read>, by_rows, depth| Pair {
             left: left.of(X),
             right,
             by_rows,
             depth,
         };
-        let row = if by_rows { a.columns } else { a.depth };
         vec![
-            of(a.x, self.frozen.right(a.frozen, self.tile.right(by_rows), row), by_rows, a.depth),
-            of(a.u, Right::Tiles(a.b.of(self.tile.right(true))), true, a.rank),
+            of(a.x, a.w.of(self.tile.right(by_rows)), by_rows, a.depth),
+            of(a.u, a.b.of(self.tile.right(true)), true, a.rank),
         ]
     }
 
@@ -130,8 +130,7 @@ impl KernelDef for LoraLinear {
         let form = if self.form == Form::Nn { "nn" } else { "nt" };
         let bias = if self.bias { "_bias" } else { "" };
         let residual = if self.residual { "_residual" } else { "" };
-        let frozen = self.frozen.suffix();
-        format!("train_linear_{form}_{}{bias}{residual}{frozen}", self.tile.suffix())
+        format!("train_linear_{form}_{}{bias}{residual}", self.tile.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -149,43 +148,39 @@ impl KernelDef for LoraLinear {
     fn grid(&self, a: &LoraLinearArgs<Shape>) -> Result<Grid, ShapeError> {
         self.require(self.form != Form::Tn, || "there is no form TN of it".into())?;
         let LoraLinearArgs { rows, columns, depth, rank, blocks, .. } = *a;
-        Operands { rows, columns, depth, rank, blocks, x: a.x, adapter: [a.u, a.b] }.check(self, "b")?;
-        let shape = match self.form {
-            Form::Nn => ([depth, columns], "depth * columns"),
-            _ => ([columns, depth], "columns * depth"),
-        };
-        self.frozen.check(self, "", a.frozen, shape)?;
+        let (frozen, adapter) = ([a.x, a.w], [a.u, a.b]);
+        Operands { rows, columns, depth, rank, blocks, frozen, adapter }.check(self, "b")?;
         self.length("bias", a.bias, "columns", &[if self.bias { a.columns } else { 0 }])?;
         if self.residual {
             self.length("residual", a.residual, "rows * columns", &[a.rows, a.columns])?;
         }
         self.exactly("factor", a.factor, 1)?;
         self.length("y", a.y, "rows * columns", &[a.rows, a.columns])?;
-        Ok(self.tile.grid([a.rows, a.columns], a.blocks, BESIDE))
+        ahead::grid(self, &a.ahead, self.tile, ([a.rows, a.columns], a.blocks), BESIDE)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraLinearArgs<Dev<'k>>) {
-        let memory = k.tile_memory("tiles");
+        let (memory, ahead) = (k.tile_memory("tiles"), Ahead::new(k, a.ahead));
         let shape = Product { rows: a.rows, columns: a.columns };
         let residual = vec![a.residual.of(X)];
         let residual = if self.residual { residual } else { vec![] };
         let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, self.pairs(&a), residual);
         let out = memory.at(self.tile.ring(BESIDE).memory());
-        tiled.run(|leaving, mut summed| {
+        let finish = |leaving: &Leaving<'k>, mut summed: Summed<'_, 'k, bf16>| {
             let y = a.y.of(Y).at(out.row(leaving.group, Y.bytes()));
             for from in (0..self.tile.columns()).step_by(64) {
                 k.note("factor, bias and residual of 64 columns; round and store them");
                 self.finish(k, &a, &mut summed, from);
                 leaving.store(&[(y, &*summed.sums, from)], [summed.column + from, summed.row]);
             }
-        });
+        };
+        tiled.run_beside(finish, Some(&|thread| ahead.run(thread)));
     }
 
     fn reference(&self, a: LoraLinearArgs<Cpu<'_>>) {
         let (columns, depth, rank) = (a.columns as usize, a.depth as usize, a.rank as usize);
         let mut y = vec![0.0; a.rows as usize * columns];
-        let w = self.frozen.weights(a.frozen);
-        let x = wide(a.x);
+        let (x, w) = (wide(a.x), wide(a.w));
         match self.form {
             Form::Nt => nt(&x, &w, depth, &mut y),
             _ => nn(&x, &w, columns, &mut y),
@@ -201,21 +196,17 @@ impl KernelDef for LoraLinear {
             add_scaled(1.0, &wide(a.residual), &mut y);
         }
         narrow(&y, a.y);
+        ahead::reference(a.ahead);
     }
 }
 
 impl Variant for LoraLinear {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let case = |[rows, columns, depth, rank, blocks]: [u32; 5]| {
+        let case = |([rows, columns, depth, rank, blocks], n): ([u32; 5], u32)| {
             let mut random = Random(seed);
-            let x = matrix(&mut random, rows, depth);
-            let shape = if self.form == Form::Nn { [depth, columns] } else { [columns, depth] };
-            let [w, packed, absmax] = self.frozen.case(&mut random, shape);
-            let args = vec![
-                x,
-                w,
-                packed,
-                absmax,
+            let mut args = vec![
+                matrix(&mut random, rows, depth),
+                matrix(&mut random, columns, depth),
                 matrix(&mut random, rows, rank.max(8)),
                 matrix(&mut random, rank.max(8), columns),
                 CpuArg::F32(random.units(if self.bias { columns as usize } else { 0 })),
@@ -228,28 +219,30 @@ impl Variant for LoraLinear {
                 CpuArg::scalar(rank),
                 CpuArg::scalar(blocks),
             ];
-            let label = format!("rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks}");
+            args.extend(ahead::case(&mut random, n));
+            let label =
+                format!("rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks} n={n}");
             Case { label, args, bound: BOUND }
         };
-        if self.frozen == Frozen::Nf4 {
-            return nf4_shapes(self.tile, !self.bias && !self.residual).into_iter().map(case).collect();
+        let mut cases = vec![([1, 8, 8, 0, 1], 0), ([64, 72, 200, 72, 1], 192)];
+        if self.tile.columns() == 64 {
+            // One tile for two blocks, whose idle threads go round several times.
+            cases.push(([1, 8, 8, 0, 2], 64_000));
         }
-        let mut cases = vec![[1, 8, 8, 0, 1], [64, 72, 200, 72, 1]];
         if self.tile.columns() == 128 {
-            cases.push([130, 136, 136, 8, 2]);
+            cases.push(([130, 136, 136, 8, 2], 0));
         }
         if self.tile.columns() == 256 && !self.bias && !self.residual {
             // Two bands of rows, of which the last is short; a block has several tiles.
-            cases.push([1100, self.tile.columns() + 8, 8, 0, 3]);
+            cases.push(([1100, self.tile.columns() + 8, 8, 0, 3], 0));
         }
         cases.into_iter().map(case).collect()
     }
 
     fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {
-        let [rows, columns, depth, rank] = [10, 11, 12, 13].map(|i| scalar(&args[i]));
+        let [rows, columns, depth, rank] = [8, 9, 10, 11].map(|i| scalar(&args[i]));
         Some(match param {
             "x" => [rows, depth],
-            "w" if self.frozen == Frozen::Nf4 => [8, 8],
             "w" if self.form == Form::Nt => [columns, depth],
             "w" => [depth, columns],
             "u" => [rows, rank.max(8)],

@@ -6,10 +6,11 @@
 //!
 //! It is what one projection whose `depth` is that of all would give: one sum, rounded once.
 
-use super::{BOUND, Frozen, FrozenArgs, LoraLinear, MapTiles, X, Y, matrix, scalar};
+use super::ahead::{self, Ahead, AheadArgs};
+use super::{BOUND, LoraLinear, MapTiles, X, Y, matrix, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
-use crate::tiled::{GROUPS, Pair, Product, ProductTile, Right, Tiled};
+use crate::tiled::{GROUPS, Leaving, Pair, Product, ProductTile, Summed, Tiled};
 use crate::train::half::{narrow, wide};
 use crate::train::products::{Form, nn};
 use ptx_gen::*;
@@ -23,24 +24,12 @@ args! {
         x1: InMap<bf16>,
         /// `[rows, depth2]`
         x2: InMap<bf16>,
-        /// `[depth0, columns]`; anything if it is in NF4, here and below
+        /// `[depth0, columns]`
         w0: InMap<bf16>,
         /// `[depth1, columns]`
         w1: InMap<bf16>,
         /// `[depth2, columns]`
         w2: InMap<bf16>,
-        /// `[depth0 * columns / 2]`: `w0` in NF4, two codes a byte, from an address that is a multiple of 16; else empty
-        packed0: In<u8>,
-        /// `[depth1 * columns / 2]`
-        packed1: In<u8>,
-        /// `[depth2 * columns / 2]`
-        packed2: In<u8>,
-        /// `[depth0 * columns / 64]`; empty with `packed0`
-        absmax0: In<f32>,
-        /// `[depth1 * columns / 64]`
-        absmax1: In<f32>,
-        /// `[depth2 * columns / 64]`
-        absmax2: In<f32>,
         /// `[rows, rank0]`: `du`; anything if `rank0` is 0, here and below
         u0: InMap<bf16>,
         /// `[rows, rank1]`
@@ -73,6 +62,8 @@ args! {
         rank2: u32,
         /// Blocks, as many as the device has multiprocessors.
         blocks: u32,
+        /// What is unpacked beside.
+        ahead: AheadArgs,
     }
 }
 
@@ -81,8 +72,6 @@ args! {
 pub struct LoraSum {
     /// The tile of a block.
     pub tile: ProductTile,
-    /// How `w` lies in memory.
-    pub frozen: Frozen,
 }
 
 const BESIDE: u32 = GROUPS * Y.bytes();
@@ -90,8 +79,7 @@ const BESIDE: u32 = GROUPS * Y.bytes();
 impl LoraSum {
     /// What the tensor maps copy: `x` of every left operand, `w` of weights, `b` of A.
     pub fn map_tiles(&self) -> MapTiles {
-        LoraLinear { form: Form::Nn, tile: self.tile, bias: false, residual: false, frozen: self.frozen }
-            .map_tiles()
+        LoraLinear { form: Form::Nn, tile: self.tile, bias: false, residual: false }.map_tiles()
     }
 
     /// The contract of a pair of operands, whose inner dimension may be 0.
@@ -117,7 +105,7 @@ impl KernelDef for LoraSum {
     type Args<S: Side> = LoraSumArgs<S>;
 
     fn name(&self) -> String {
-        format!("train_linear_sum_{}{}", self.tile.suffix(), self.frozen.suffix())
+        format!("train_linear_sum_{}", self.tile.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -139,74 +127,52 @@ impl KernelDef for LoraSum {
         self.range("depth0", a.depth0, 8, 1 << 24)?;
         let frozen = [(a.x0, a.w0, a.depth0), (a.x1, a.w1, a.depth1), (a.x2, a.w2, a.depth2)];
         let adapters = [(a.u0, a.a0, a.rank0), (a.u1, a.a1, a.rank1), (a.u2, a.a2, a.rank2)];
-        let packed = [(a.packed0, a.absmax0), (a.packed1, a.absmax1), (a.packed2, a.absmax2)];
         for (i, [(x, w, depth), (u, b, rank)]) in
             frozen.into_iter().zip(adapters).map(<[_; 2]>::from).enumerate()
         {
-            let (packed, absmax) = packed[i];
-            // Anything may stand for a matrix without rows, or in the place of one in NF4.
-            let read = self.frozen == Frozen::Bf16 && depth > 0;
-            let w = if read { w } else { depth as usize * a.columns as usize };
             self.operands(&format!("x{i}, w{i}, depth{i}"), a, [x, w], depth)?;
-            let weights = FrozenArgs { w, packed, absmax };
-            self.frozen.check(self, &i.to_string(), weights, ([depth, a.columns], "depth * columns"))?;
             self.operands(&format!("u{i}, a{i}, rank{i}"), a, [u, b], rank)?;
         }
         self.length("y", a.y, "rows * columns", &[a.rows, a.columns])?;
-        Ok(self.tile.grid([a.rows, a.columns], a.blocks, BESIDE))
+        ahead::grid(self, &a.ahead, self.tile, ([a.rows, a.columns], a.blocks), BESIDE)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraSumArgs<Dev<'k>>) {
-        let memory = k.tile_memory("tiles");
+        let (memory, ahead) = (k.tile_memory("tiles"), Ahead::new(k, a.ahead));
         let shape = Product { rows: a.rows, columns: a.columns };
-        let pair = |(left, right, depth): (TensorMap<'k, bf16, Read>, Right<'k, bf16>, U32<'k>)| Pair {
-            left: left.of(X),
-            right,
-            by_rows: true,
-            depth,
+        let pair = |(left, right, depth): (TensorMap<'k, bf16, Read>, TensorMap<'k, bf16, Read>, U32<'k>)| {
+            Pair { left: left.of(X), right: right.of(self.tile.right(true)), by_rows: true, depth }
         };
-        let tile = self.tile.right(true);
-        let weights =
-            |w, packed, absmax| self.frozen.right(FrozenArgs { w, packed, absmax }, tile, a.columns);
-        let frozen = [
-            (a.x0, weights(a.w0, a.packed0, a.absmax0), a.depth0),
-            (a.x1, weights(a.w1, a.packed1, a.absmax1), a.depth1),
-            (a.x2, weights(a.w2, a.packed2, a.absmax2), a.depth2),
-        ];
+        let frozen = [(a.x0, a.w0, a.depth0), (a.x1, a.w1, a.depth1), (a.x2, a.w2, a.depth2)];
         let adapters = [(a.u0, a.a0, a.rank0), (a.u1, a.a1, a.rank1), (a.u2, a.a2, a.rank2)];
-        let adapters = adapters.map(|(u, a, rank)| (u, Right::Tiles(a.of(tile)), rank));
         let pairs = frozen.into_iter().chain(adapters).map(pair).collect();
         let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, pairs, vec![]);
         let out = memory.at(self.tile.ring(BESIDE).memory());
-        tiled.run(|leaving, summed| {
+        let finish = |leaving: &Leaving<'k>, summed: Summed<'_, 'k, bf16>| {
             let y = a.y.of(Y).at(out.row(leaving.group, Y.bytes()));
             for from in (0..self.tile.columns()).step_by(64) {
                 k.note("round and store 64 columns");
                 leaving.store(&[(y, &*summed.sums, from)], [summed.column + from, summed.row]);
             }
-        });
+        };
+        tiled.run_beside(finish, Some(&|thread| ahead.run(thread)));
     }
 
     fn reference(&self, a: LoraSumArgs<Cpu<'_>>) {
         let mut y = vec![0.0; a.y.len()];
-        let weights = |w, packed, absmax| self.frozen.weights(FrozenArgs { w, packed, absmax });
-        let frozen = [
-            (a.x0, weights(a.w0, a.packed0, a.absmax0), a.depth0),
-            (a.x1, weights(a.w1, a.packed1, a.absmax1), a.depth1),
-            (a.x2, weights(a.w2, a.packed2, a.absmax2), a.depth2),
-        ];
-        let adapters =
-            [(a.u0, wide(a.a0), a.rank0), (a.u1, wide(a.a1), a.rank1), (a.u2, wide(a.a2), a.rank2)];
+        let frozen = [(a.x0, a.w0, a.depth0), (a.x1, a.w1, a.depth1), (a.x2, a.w2, a.depth2)];
+        let adapters = [(a.u0, a.a0, a.rank0), (a.u1, a.a1, a.rank1), (a.u2, a.a2, a.rank2)];
         for (x, w, _) in frozen.into_iter().chain(adapters).filter(|(.., depth)| *depth > 0) {
-            nn(&wide(x), &w, a.columns as usize, &mut y);
+            nn(&wide(x), &wide(w), a.columns as usize, &mut y);
         }
         narrow(&y, a.y);
+        ahead::reference(a.ahead);
     }
 }
 
 impl Variant for LoraSum {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let case = |([rows, columns, blocks], depths, ranks): ([u32; 3], [u32; 3], [u32; 3])| {
+        let case = |([rows, columns, blocks, n], depths, ranks): ([u32; 4], [u32; 3], [u32; 3])| {
             let mut random = Random(seed);
             let by_rows = |len: [u32; 3]| len.map(|len| [rows, len.max(8)]);
             let by_columns = |len: [u32; 3]| len.map(|len| [len.max(8), columns]);
@@ -219,47 +185,34 @@ impl Variant for LoraSum {
             ];
             let shapes = shapes.into_iter().flatten().take(13);
             let mut args: Vec<CpuArg> = shapes.map(|[n, m]| matrix(&mut random, n, m)).collect();
-            let [mut packed, mut absmax] = [vec![], vec![]];
-            for (i, depth) in depths.into_iter().enumerate() {
-                let [w, codes, scales] = match self.frozen {
-                    Frozen::Bf16 => [args[3 + i].clone(), CpuArg::U8(vec![]), CpuArg::F32(vec![])],
-                    Frozen::Nf4 => self.frozen.case(&mut random, [depth, columns]),
-                };
-                args[3 + i] = w;
-                packed.push(codes);
-                absmax.push(scales);
-            }
-            args.splice(6..6, packed.into_iter().chain(absmax));
             let lengths = [rows, columns].into_iter().chain(depths).chain(ranks).chain([blocks]);
             args.extend(lengths.map(CpuArg::scalar));
-            let label =
-                format!("rows={rows} columns={columns} depths={depths:?} ranks={ranks:?} blocks={blocks}");
+            args.extend(ahead::case(&mut random, n));
+            let label = format!(
+                "rows={rows} columns={columns} depths={depths:?} ranks={ranks:?} blocks={blocks} n={n}"
+            );
             Case { label, args, bound: BOUND }
         };
         let cases = [
-            ([1, 8, 1], [8, 0, 0], [0, 0, 0]),
-            ([64, 72, 1], [72, 200, 0], [16, 72, 0]),
-            ([130, self.tile.columns() + 8, 2], [136, 8, 72], [8, 0, 16]),
+            ([1, 8, 1, 0], [8, 0, 0], [0, 0, 0]),
+            ([64, 72, 1, 192], [72, 200, 0], [16, 72, 0]),
+            ([130, self.tile.columns() + 8, 2, 0], [136, 8, 72], [8, 0, 16]),
         ];
-        match self.frozen {
-            Frozen::Bf16 => cases.map(case).into(),
-            Frozen::Nf4 => vec![case(([20, 64, 1], [72, 8, 136], [16, 72, 0]))],
-        }
+        cases.map(case).into()
     }
 
     fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {
-        let [rows, columns] = [19, 20].map(|i| scalar(&args[i]));
+        let [rows, columns] = [13, 14].map(|i| scalar(&args[i]));
         // The lengths of a matrix, by the last letter of its name.
         let length = |first: usize| {
             let index = param[1..].parse::<usize>().expect("each matrix but y is numbered");
             scalar(&args[first + index]).max(8)
         };
         Some(match &param[..1] {
-            "x" => [rows, length(21)],
-            "w" if self.frozen == Frozen::Nf4 => [8, 8],
-            "w" => [length(21), columns],
-            "u" => [rows, length(24)],
-            "a" => [length(24), columns],
+            "x" => [rows, length(15)],
+            "w" => [length(15), columns],
+            "u" => [rows, length(18)],
+            "a" => [length(18), columns],
             _ => [rows, columns],
         })
     }

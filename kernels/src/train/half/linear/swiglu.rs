@@ -7,11 +7,12 @@
 //!
 //! `a` is made of the rounded `up`, as the backward reads it: to the same bits as by a kernel of its own.
 
-use super::{BOUND, Frozen, FrozenArgs, LoraLinear, MapTiles, Operands, X, Y, nf4_shapes, scalar};
+use super::ahead::{self, Ahead, AheadArgs};
+use super::{BOUND, LoraLinear, MapTiles, Operands, X, Y, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::simple::swiglu::Activation;
-use crate::tiled::{GROUPS, Pair, Product, ProductTile, Right, Summed, Tiled};
+use crate::tiled::{GROUPS, Leaving, Pair, Product, ProductTile, Summed, Tiled};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
 use crate::train::products::{Form, nn, nt};
@@ -23,8 +24,8 @@ args! {
     pub struct LoraSwiGluArgs {
         /// `[rows, depth]`
         x: InMap<bf16>,
-        /// The weights.
-        frozen: FrozenArgs,
+        /// `[columns, depth]`
+        w: InMap<bf16>,
         /// `[rows, rank]`; anything if `rank` is 0
         u: InMap<bf16>,
         /// `[rank, columns]`; anything if `rank` is 0
@@ -45,6 +46,8 @@ args! {
         rank: u32,
         /// Blocks, as many as the device has multiprocessors.
         blocks: u32,
+        /// What is unpacked beside.
+        ahead: AheadArgs,
     }
 }
 
@@ -53,8 +56,6 @@ args! {
 pub struct LoraSwiGlu {
     /// The tile of a block.
     pub tile: ProductTile,
-    /// How `w` lies in memory.
-    pub frozen: Frozen,
 }
 
 /// What leaves is in four tiles of shared memory.
@@ -63,8 +64,7 @@ const BESIDE: u32 = 2 * GROUPS * Y.bytes();
 impl LoraSwiGlu {
     /// What the tensor maps copy: `x` of every left operand, `w` of weights, `b` of B, `y` of all that has rows and columns.
     pub fn map_tiles(&self) -> MapTiles {
-        LoraLinear { form: Form::Nt, tile: self.tile, bias: false, residual: false, frozen: self.frozen }
-            .map_tiles()
+        LoraLinear { form: Form::Nt, tile: self.tile, bias: false, residual: false }.map_tiles()
     }
 
     /// `up`, rounded, and `a` of 64 columns, from `from` on: `up` in place of the sums, `a` in sums of its own.
@@ -94,7 +94,7 @@ impl KernelDef for LoraSwiGlu {
     type Args<S: Side> = LoraSwiGluArgs<S>;
 
     fn name(&self) -> String {
-        format!("train_linear_swiglu_{}{}", self.tile.suffix(), self.frozen.suffix())
+        format!("train_linear_swiglu_{}", self.tile.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -111,29 +111,27 @@ impl KernelDef for LoraSwiGlu {
 
     fn grid(&self, a: &LoraSwiGluArgs<Shape>) -> Result<Grid, ShapeError> {
         let LoraSwiGluArgs { rows, columns, depth, rank, blocks, .. } = *a;
-        Operands { rows, columns, depth, rank, blocks, x: a.x, adapter: [a.u, a.b] }.check(self, "b")?;
-        self.frozen.check(self, "", a.frozen, ([columns, depth], "columns * depth"))?;
+        let (frozen, adapter) = ([a.x, a.w], [a.u, a.b]);
+        Operands { rows, columns, depth, rank, blocks, frozen, adapter }.check(self, "b")?;
         for (name, len) in [("g", a.g), ("up", a.up), ("a", a.a)] {
             self.length(name, len, "rows * columns", &[a.rows, a.columns])?;
         }
-        Ok(self.tile.grid([a.rows, a.columns], a.blocks, BESIDE))
+        ahead::grid(self, &a.ahead, self.tile, ([a.rows, a.columns], a.blocks), BESIDE)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraSwiGluArgs<Dev<'k>>) {
-        let memory = k.tile_memory("tiles");
+        let (memory, ahead) = (k.tile_memory("tiles"), Ahead::new(k, a.ahead));
         let shape = Product { rows: a.rows, columns: a.columns };
-        let pair = |left: TensorMap<'k, bf16, Read>, right, by_rows, depth| Pair {
+        let pair = |left: TensorMap<'k, bf16, Read>, right: TensorMap<'k, bf16, Read>, by_rows, depth| Pair {
             left: left.of(X),
-            right,
+            right: right.of(self.tile.right(by_rows)),
             by_rows,
             depth,
         };
-        let w = self.frozen.right(a.frozen, self.tile.right(false), a.depth);
-        let b = Right::Tiles(a.b.of(self.tile.right(true)));
-        let pairs = vec![pair(a.x, w, false, a.depth), pair(a.u, b, true, a.rank)];
+        let pairs = vec![pair(a.x, a.w, false, a.depth), pair(a.u, a.b, true, a.rank)];
         let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, pairs, vec![a.g.of(X)]);
         let out = memory.at(self.tile.ring(BESIDE).memory());
-        tiled.run(|leaving, mut summed| {
+        let finish = |leaving: &Leaving<'k>, mut summed: Summed<'_, 'k, bf16>| {
             let out = out.row(leaving.group, 2 * Y.bytes());
             let (up, to) = (a.up.of(Y).at(out), a.a.of(Y).at(out.at(Y.bytes())));
             let mut gated = Accumulators::zero(k, 64);
@@ -144,17 +142,19 @@ impl KernelDef for LoraSwiGlu {
                 let place = [summed.column + from, summed.row];
                 leaving.store(&[(up, &*summed.sums, from), (to, &gated, 0)], place);
             }
-        });
+        };
+        tiled.run_beside(finish, Some(&|thread| ahead.run(thread)));
     }
 
     fn reference(&self, a: LoraSwiGluArgs<Cpu<'_>>) {
         let mut up = vec![0.0; a.up.len()];
-        nt(&wide(a.x), &self.frozen.weights(a.frozen), a.depth as usize, &mut up);
+        nt(&wide(a.x), &wide(a.w), a.depth as usize, &mut up);
         if a.rank > 0 {
             nn(&wide(a.u), &wide(a.b), a.columns as usize, &mut up);
         }
         narrow(&up, a.up);
         narrow(&forward(&wide(a.g), &wide(a.up)), a.a);
+        ahead::reference(a.ahead);
     }
 }
 
@@ -166,38 +166,29 @@ fn eighths(random: &mut Random, rows: u32, columns: u32) -> CpuArg {
 
 impl Variant for LoraSwiGlu {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let case = |[rows, columns, depth, rank, blocks]: [u32; 5]| {
+        let case = |([rows, columns, depth, rank, blocks], n): ([u32; 5], u32)| {
             let mut random = Random(seed);
-            let x = eighths(&mut random, rows, depth);
-            let w = match self.frozen {
-                Frozen::Bf16 => {
-                    [eighths(&mut random, columns, depth), CpuArg::U8(vec![]), CpuArg::F32(vec![])]
-                }
-                Frozen::Nf4 => self.frozen.case(&mut random, [columns, depth]),
-            };
-            let shapes = [[rows, rank.max(8)], [rank.max(8), columns]];
+            let shapes = [[rows, depth], [columns, depth], [rows, rank.max(8)], [rank.max(8), columns]];
             let shapes = shapes.into_iter().chain([[rows, columns]; 3]);
-            let mut args: Vec<CpuArg> = [x].into_iter().chain(w).collect();
-            args.extend(shapes.map(|[n, m]| eighths(&mut random, n, m)));
+            let mut args: Vec<CpuArg> = shapes.map(|[n, m]| eighths(&mut random, n, m)).collect();
             args.extend([rows, columns, depth, rank, blocks].map(CpuArg::scalar));
-            let label = format!("rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks}");
+            args.extend(ahead::case(&mut random, n));
+            let label =
+                format!("rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks} n={n}");
             Case { label, args, bound: BOUND }
         };
-        match self.frozen {
-            Frozen::Bf16 => {
-                [[1, 8, 8, 0, 1], [64, 72, 200, 72, 1], [130, self.tile.columns() + 8, 136, 8, 2]]
-                    .map(case)
-                    .into()
-            }
-            Frozen::Nf4 => nf4_shapes(self.tile, false).into_iter().map(case).collect(),
-        }
+        let cases = [
+            ([1, 8, 8, 0, 1], 0),
+            ([64, 72, 200, 72, 1], 192),
+            ([130, self.tile.columns() + 8, 136, 8, 2], 0),
+        ];
+        cases.map(case).into()
     }
 
     fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {
-        let [rows, columns, depth, rank] = [9, 10, 11, 12].map(|i| scalar(&args[i]));
+        let [rows, columns, depth, rank] = [7, 8, 9, 10].map(|i| scalar(&args[i]));
         Some(match param {
             "x" => [rows, depth],
-            "w" if self.frozen == Frozen::Nf4 => [8, 8],
             "w" => [columns, depth],
             "u" => [rows, rank.max(8)],
             "b" => [rank.max(8), columns],

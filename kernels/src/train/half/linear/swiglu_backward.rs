@@ -8,11 +8,12 @@
 //!
 //! `da` is never in memory, and not rounded.
 
-use super::{BOUND, Frozen, FrozenArgs, LoraLinear, MapTiles, Operands, X, Y, matrix, nf4_shapes, scalar};
+use super::ahead::{self, Ahead, AheadArgs};
+use super::{BOUND, LoraLinear, MapTiles, Operands, X, Y, matrix, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::simple::swiglu::Activation;
-use crate::tiled::{GROUPS, Pair, Product, ProductTile, Right, Summed, Tiled};
+use crate::tiled::{GROUPS, Leaving, Pair, Product, ProductTile, Summed, Tiled};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
 use crate::train::products::{Form, nn};
@@ -24,8 +25,8 @@ args! {
     pub struct LoraSwiGluBackwardArgs {
         /// `[rows, depth]`: `dy`
         x: InMap<bf16>,
-        /// The weights.
-        frozen: FrozenArgs,
+        /// `[depth, columns]`
+        w: InMap<bf16>,
         /// `[rows, rank]`: `du`; anything if `rank` is 0
         u: InMap<bf16>,
         /// `[rank, columns]`; anything if `rank` is 0
@@ -48,6 +49,8 @@ args! {
         rank: u32,
         /// Blocks, as many as the device has multiprocessors.
         blocks: u32,
+        /// What is unpacked beside.
+        ahead: AheadArgs,
     }
 }
 
@@ -56,8 +59,6 @@ args! {
 pub struct LoraSwiGluBackward {
     /// The tile of a block.
     pub tile: ProductTile,
-    /// How `w` lies in memory.
-    pub frozen: Frozen,
 }
 
 /// What leaves is in four tiles of shared memory.
@@ -66,8 +67,7 @@ const BESIDE: u32 = 2 * GROUPS * Y.bytes();
 impl LoraSwiGluBackward {
     /// What the tensor maps copy: `x` of every left operand, `w` of weights, `b` of A, `y` of all that has rows and columns.
     pub fn map_tiles(&self) -> MapTiles {
-        LoraLinear { form: Form::Nn, tile: self.tile, bias: false, residual: false, frozen: self.frozen }
-            .map_tiles()
+        LoraLinear { form: Form::Nn, tile: self.tile, bias: false, residual: false }.map_tiles()
     }
 
     /// `dg` and `dup` of 64 columns, from `from` on: `dg` in place of the sums, `dup` in sums of its own.
@@ -97,7 +97,7 @@ impl KernelDef for LoraSwiGluBackward {
     type Args<S: Side> = LoraSwiGluBackwardArgs<S>;
 
     fn name(&self) -> String {
-        format!("train_linear_swiglu_backward_{}{}", self.tile.suffix(), self.frozen.suffix())
+        format!("train_linear_swiglu_backward_{}", self.tile.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -114,29 +114,27 @@ impl KernelDef for LoraSwiGluBackward {
 
     fn grid(&self, a: &LoraSwiGluBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
         let LoraSwiGluBackwardArgs { rows, columns, depth, rank, blocks, .. } = *a;
-        Operands { rows, columns, depth, rank, blocks, x: a.x, adapter: [a.u, a.a] }.check(self, "a")?;
-        self.frozen.check(self, "", a.frozen, ([depth, columns], "depth * columns"))?;
+        let (frozen, adapter) = ([a.x, a.w], [a.u, a.a]);
+        Operands { rows, columns, depth, rank, blocks, frozen, adapter }.check(self, "a")?;
         for (name, len) in [("g", a.g), ("up", a.up), ("dg", a.dg), ("dup", a.dup)] {
             self.length(name, len, "rows * columns", &[a.rows, a.columns])?;
         }
-        Ok(self.tile.grid([a.rows, a.columns], a.blocks, BESIDE))
+        ahead::grid(self, &a.ahead, self.tile, ([a.rows, a.columns], a.blocks), BESIDE)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraSwiGluBackwardArgs<Dev<'k>>) {
-        let memory = k.tile_memory("tiles");
+        let (memory, ahead) = (k.tile_memory("tiles"), Ahead::new(k, a.ahead));
         let shape = Product { rows: a.rows, columns: a.columns };
-        let pair = |left: TensorMap<'k, bf16, Read>, right, depth| Pair {
+        let pair = |left: TensorMap<'k, bf16, Read>, right: TensorMap<'k, bf16, Read>, depth| Pair {
             left: left.of(X),
-            right,
+            right: right.of(self.tile.right(true)),
             by_rows: true,
             depth,
         };
-        let w = self.frozen.right(a.frozen, self.tile.right(true), a.columns);
-        let right = Right::Tiles(a.a.of(self.tile.right(true)));
-        let pairs = vec![pair(a.x, w, a.depth), pair(a.u, right, a.rank)];
+        let pairs = vec![pair(a.x, a.w, a.depth), pair(a.u, a.a, a.rank)];
         let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, pairs, vec![a.g.of(X), a.up.of(X)]);
         let out = memory.at(self.tile.ring(BESIDE).memory());
-        tiled.run(|leaving, mut summed| {
+        let finish = |leaving: &Leaving<'k>, mut summed: Summed<'_, 'k, bf16>| {
             let out = out.row(leaving.group, 2 * Y.bytes());
             let (dg, dup) = (a.dg.of(Y).at(out), a.dup.of(Y).at(out.at(Y.bytes())));
             let mut of_up = Accumulators::zero(k, 64);
@@ -147,55 +145,48 @@ impl KernelDef for LoraSwiGluBackward {
                 let place = [summed.column + from, summed.row];
                 leaving.store(&[(dg, &*summed.sums, from), (dup, &of_up, 0)], place);
             }
-        });
+        };
+        tiled.run_beside(finish, Some(&|thread| ahead.run(thread)));
     }
 
     fn reference(&self, a: LoraSwiGluBackwardArgs<Cpu<'_>>) {
         let mut da = vec![0.0; a.dg.len()];
-        nn(&wide(a.x), &self.frozen.weights(a.frozen), a.columns as usize, &mut da);
+        nn(&wide(a.x), &wide(a.w), a.columns as usize, &mut da);
         if a.rank > 0 {
             nn(&wide(a.u), &wide(a.a), a.columns as usize, &mut da);
         }
         let (dg, dup) = backward(&da, &wide(a.g), &wide(a.up));
         narrow(&dg, a.dg);
         narrow(&dup, a.dup);
+        ahead::reference(a.ahead);
     }
 }
 
 impl Variant for LoraSwiGluBackward {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let case = |[rows, columns, depth, rank, blocks]: [u32; 5]| {
+        let case = |([rows, columns, depth, rank, blocks], n): ([u32; 5], u32)| {
             let mut random = Random(seed);
-            let x = matrix(&mut random, rows, depth);
-            let w = match self.frozen {
-                Frozen::Bf16 => {
-                    [matrix(&mut random, depth, columns), CpuArg::U8(vec![]), CpuArg::F32(vec![])]
-                }
-                Frozen::Nf4 => self.frozen.case(&mut random, [depth, columns]),
-            };
-            let shapes = [[rows, rank.max(8)], [rank.max(8), columns]];
+            let shapes = [[rows, depth], [depth, columns], [rows, rank.max(8)], [rank.max(8), columns]];
             let shapes = shapes.into_iter().chain([[rows, columns]; 4]);
-            let mut args: Vec<CpuArg> = [x].into_iter().chain(w).collect();
-            args.extend(shapes.map(|[n, m]| matrix(&mut random, n, m)));
+            let mut args: Vec<CpuArg> = shapes.map(|[n, m]| matrix(&mut random, n, m)).collect();
             args.extend([rows, columns, depth, rank, blocks].map(CpuArg::scalar));
-            let label = format!("rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks}");
+            args.extend(ahead::case(&mut random, n));
+            let label =
+                format!("rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks} n={n}");
             Case { label, args, bound: BOUND }
         };
-        match self.frozen {
-            Frozen::Bf16 => {
-                [[1, 8, 8, 0, 1], [64, 72, 200, 72, 1], [130, self.tile.columns() + 8, 136, 8, 2]]
-                    .map(case)
-                    .into()
-            }
-            Frozen::Nf4 => nf4_shapes(self.tile, false).into_iter().map(case).collect(),
-        }
+        let cases = [
+            ([1, 8, 8, 0, 1], 0),
+            ([64, 72, 200, 72, 1], 192),
+            ([130, self.tile.columns() + 8, 136, 8, 2], 0),
+        ];
+        cases.map(case).into()
     }
 
     fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {
-        let [rows, columns, depth, rank] = [10, 11, 12, 13].map(|i| scalar(&args[i]));
+        let [rows, columns, depth, rank] = [8, 9, 10, 11].map(|i| scalar(&args[i]));
         Some(match param {
             "x" => [rows, depth],
-            "w" if self.frozen == Frozen::Nf4 => [8, 8],
             "w" => [depth, columns],
             "u" => [rows, rank.max(8)],
             "a" => [rank.max(8), columns],

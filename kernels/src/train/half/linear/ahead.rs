@@ -1,0 +1,157 @@
+//! What the idle warps of a product do: they unpack the matrix in NF4 that the next product takes.
+//!
+//! A product of tensor cores leaves most of the device's issue slots and of its memory's rate to others, and three warps of
+//! each block have nothing else to do. So a matrix is in `bf16` when the next product begins, and no kernel is between them.
+
+use std::array::from_fn;
+
+use crate::case::Random;
+use crate::contract::Contract;
+use crate::tiled::{IDLE, ProductTile};
+use crate::train::nf4::{BLOCK, VALUES, dequantize};
+use ptx_gen::*;
+
+args! {
+    /// The matrix; without one, all is empty.
+    pub struct AheadArgs {
+        /// `[n / 2]`: two codes a byte, from an address that is a multiple of 4
+        packed: In<u8>,
+        /// `[n / 64]`
+        absmax: In<f32>,
+        /// `[n]`: the same bits that [`Nf4Dequantize`](crate::train::half::convert::Nf4Dequantize) gives
+        unpacked: Out<bf16>,
+        /// Weights, a multiple of 64.
+        n: u32,
+    }
+}
+
+/// Weights of a word of codes.
+const EIGHT: u32 = 8;
+/// The barrier of the idle threads: see `Leaving::store` for the others.
+const BARRIER: u32 = 3;
+/// Words that a thread has under way while it unpacks as many.
+const AT_ONCE: usize = 8;
+
+/// The contract of a product's second task, and its grid: with one, all blocks have work, also without a tile.
+pub(super) fn grid(
+    kernel: &impl Contract,
+    ahead: &AheadArgs<Shape>,
+    tile: ProductTile,
+    ([rows, columns], blocks): ([u32; 2], u32),
+    beside: u32,
+) -> Result<Grid, ShapeError> {
+    let (AheadArgs { packed, absmax, unpacked, n }, block) = (*ahead, BLOCK as u32);
+    kernel.require(n.is_multiple_of(block), || format!("n is {n}, must be a multiple of {block}"))?;
+    kernel.length("packed", packed, "n / 2", &[n / 2])?;
+    kernel.length("absmax", absmax, "n / 64", &[n / block])?;
+    kernel.length("unpacked", unpacked, "n", &[n])?;
+    Ok(if n == 0 { tile.grid([rows, columns], blocks, beside) } else { tile.grid_of(blocks, beside) })
+}
+
+/// Words of codes, and the `absmax` of each.
+struct Fetched<'k>([(Var<'k, u32>, Var<'k, f32>); AT_ONCE]);
+
+/// The idle threads of a grid, and their task.
+pub(super) struct Ahead<'k> {
+    k: Builder<'k>,
+    of: AheadArgs<Dev<'k>>,
+    /// The values of codes, in shared memory.
+    values: Ptr<'k, f32, Shared>,
+}
+
+impl<'k> Ahead<'k> {
+    pub(super) fn new(k: Builder<'k>, of: AheadArgs<Dev<'k>>) -> Self {
+        Ahead { k, of, values: k.shared("values", VALUES.len() as u32) }
+    }
+
+    /// The task of a thread, of [`IDLE`] in a block.
+    pub(super) fn run(&self, thread: U32<'k>) {
+        let (k, values) = (self.k, self.values);
+        k.when(self.of.n.ne(0), || {
+            k.note("the values of codes");
+            k.when(thread.eq(0), || {
+                (0..4).for_each(|i| values.at(4 * i).st4(from_fn(|j| k.val(VALUES[4 * i as usize + j]))));
+            });
+            k.barrier_part(BARRIER, IDLE);
+            self.unpack_part(thread);
+        });
+    }
+
+    /// Unpacks the part of a thread: words that are a grid's threads apart, so that neighbours
+    /// load and store neighbours. Two sets of words in turn: one is under way while the other is unpacked.
+    fn unpack_part(&self, thread: U32<'k>) {
+        let k = self.k;
+        let (words, threads) = (self.of.n / EIGHT, k.nctaid() * IDLE);
+        let set = || Fetched(from_fn(|_| (k.var(0u32), k.var(0.0))));
+        let (mut now, mut then) = (set(), set());
+        let first = k.ctaid() * IDLE + thread;
+        let after = |word: U32<'k>| word + threads * AT_ONCE as u32;
+        self.fetch(&mut now, first, words);
+        k.for_each(first, words, threads * (2 * AT_ONCE as u32), |word| {
+            let next = after(word);
+            self.fetch(&mut then, next, words);
+            self.unpack(&now, word, words);
+            self.fetch(&mut now, after(next), words);
+            self.unpack(&then, next, words);
+        });
+    }
+
+    /// Runs `body` with each word of a set, whether it is there, and where in the set it is.
+    fn each(&self, first: U32<'k>, words: U32<'k>, mut body: impl FnMut(U32<'k>, Pred<'k>, usize)) {
+        let threads = self.k.nctaid() * IDLE;
+        (0..AT_ONCE).for_each(|i| {
+            let word = first + threads * i as u32;
+            body(word, word.lt(words), i);
+        });
+    }
+
+    /// Loads a set, and brings a later one from memory to the L2 cache.
+    fn fetch(&self, to: &mut Fetched<'k>, first: U32<'k>, words: U32<'k>) {
+        let k = self.k;
+        k.note("load codes and absmax; relaxed, so that ptxas leaves them where they are");
+        let codes = |word: U32<'k>| self.of.packed.cast::<u32>().at(word);
+        let absmax = |word: U32<'k>| self.of.absmax.at(word / (BLOCK as u32 / EIGHT));
+        self.each(first, words, |word, there, i| {
+            let (of_word, of_block) = &mut to.0[i];
+            codes(word).fresh().ld_if(there, of_word);
+            absmax(word).fresh().ld_if(there, of_block);
+        });
+        let later = first + k.nctaid() * (IDLE * 2 * AT_ONCE as u32);
+        self.each(later, words, |word, there, _| {
+            k.when(there, || codes(word).prefetch_l2());
+            k.when(there, || absmax(word).prefetch_l2());
+        });
+    }
+
+    fn unpack(&self, from: &Fetched<'k>, first: U32<'k>, words: U32<'k>) {
+        self.k.note("w = value * absmax; the first of two codes is in the high nibble");
+        self.each(first, words, |word, there, i| {
+            let words = self.four(from.0[i].0.get(), from.0[i].1.get());
+            let to = self.of.unpacked.cast::<u32>().at(word * (EIGHT / 2));
+            self.k.when(there, || to.st4(words));
+        });
+    }
+
+    /// The weights of a word, in pairs. No branch is around it, so that loads of several words are under way at a time.
+    fn four(&self, word: U32<'k>, absmax: F32<'k>) -> [U32<'k>; 4] {
+        // How many bytes from the first value on, of four codes each.
+        let [high, low] = [(word >> 2) & 0x3c3c_3c3c, (word << 2) & 0x3c3c_3c3c];
+        let value = |offsets: U32<'k>, byte: u32| {
+            self.values.row(offsets.prmt(0u32, 0x4440 + byte), 1u32).ld() * absmax
+        };
+        from_fn(|byte| value(high, byte as u32).pack_bf16(value(low, byte as u32)))
+    }
+}
+
+/// What it gives.
+pub(super) fn reference(a: AheadArgs<Cpu<'_>>) {
+    let w = dequantize(a.packed, a.absmax);
+    a.unpacked.iter_mut().zip(w).for_each(|(to, w)| *to = bf16::from_f32(w));
+}
+
+/// Arguments of a case of so many weights.
+pub(super) fn case(random: &mut Random, n: u32) -> [CpuArg; 4] {
+    let packed = (0..n / 2).map(|_| random.bits() as u8).collect();
+    let absmax = random.units((n / BLOCK as u32) as usize);
+    [CpuArg::U8(packed), CpuArg::F32(absmax), CpuArg::Bf16(vec![bf16(0); n as usize]), CpuArg::scalar(n)]
+}
