@@ -1,7 +1,7 @@
 //! The decoded form of instructions that ask for work beside the threads, and of mbarriers, which count it: products of
 //! warpgroups, copies into and out of shared memory.
 
-use crate::code::{Address, Element, PredSource, RegisterOperand, Space};
+use crate::code::{Address, Element, Item, PredSource, RegisterOperand, Space, Sparsity};
 use crate::tensor_map::MapField;
 
 /// `wgmma.mma_async`: `d = a * b + d` with 64 rows, 16 for each warp.
@@ -9,7 +9,13 @@ use crate::tensor_map::MapField;
 pub(crate) struct Wgmma {
     pub(crate) left: Element,
     pub(crate) right: Element,
-    /// Elements of the inner dimension.
+    /// What sums are: `F32`, `F16` or `S32`.
+    pub(crate) sum: Item,
+    /// Whether sums of integers are clamped.
+    pub(crate) saturate: bool,
+    /// Of which left elements are stored, if not all.
+    pub(crate) sparsity: Option<Sparsity>,
+    /// Elements of the inner dimension, also those that are not stored.
     pub(crate) depth: usize,
     pub(crate) columns: usize,
     pub(crate) d: Vec<u32>,

@@ -248,6 +248,7 @@ const NEEDS: &[Need] = &[
     ("mbarrier", &[".expect_tx"], (8, 0), 90),
     ("mbarrier", &[".complete_tx"], (8, 0), 90),
     ("wgmma", &[], (8, 0), 90),
+    ("wgmma", &[".sp"], (8, 2), 90),
     ("mma", &[], (6, 4), 70),
     ("mma", &[".sp"], (7, 1), 80),
     ("mma", &[".sp::ordered_metadata"], (8, 5), 80),
