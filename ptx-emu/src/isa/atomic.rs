@@ -228,6 +228,11 @@ pub(super) fn reduction(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
     }
 }
 
+/// The update of a scalar of a type, if the operation has it.
+pub(super) fn update_of(op: &str, ty: Type) -> Option<Update> {
+    of(op).find(|(_, types, _)| types.contains(&ty)).map(|(.., f)| *f)
+}
+
 /// The form that a scalar or vector type has; why it has none.
 fn illegal(s: &Suffixes) -> Option<&'static str> {
     let halves = s.ty.bits() == 16 && s.op != ".cas" || matches!(s.ty, Type::F16x2 | Type::Bf16x2);
