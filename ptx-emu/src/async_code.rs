@@ -39,19 +39,27 @@ pub(crate) enum LeftMatrix {
     Registers(Vec<u32>),
 }
 
-/// A copy of a box of a tensor.
+/// Where a box of a tensor is.
 #[derive(Clone, Debug)]
-pub(crate) struct TensorCopy {
+pub(crate) struct TensorPlace {
     /// Slot of the generic address of the tensor map.
     pub(crate) map: u32,
     /// Slots of the coordinates, the innermost first.
     pub(crate) place: Vec<u32>,
+}
+
+/// A copy of a box of a tensor.
+#[derive(Clone, Debug)]
+pub(crate) struct TensorCopy {
+    pub(crate) at: TensorPlace,
     /// Where the box is in shared memory.
     pub(crate) shared: Address,
     /// For a load, the mbarrier it completes on.
     pub(crate) barrier: Option<Address>,
     /// For a load to several blocks of the cluster, slot of a bit for each.
     pub(crate) blocks: Option<u32>,
+    /// Of a reduction, what is done to each element of the tensor: `.add` and others.
+    pub(crate) reduction: Option<&'static str>,
 }
 
 /// What is done to a tensor map.

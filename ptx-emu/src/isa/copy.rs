@@ -233,6 +233,9 @@ fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         return Ok(op);
     }
     let prefetches = d.eat(".prefetch");
+    if prefetches && d.eat(".tensor") {
+        return super::tensor::prefetch(d);
+    }
     let into = match prefetches {
         true => d.choose(&[(".L2", ())]),
         false => d.choose(&[(".shared::cluster", ()), (".shared::cta", ())]),

@@ -33,6 +33,7 @@ mod warp;
 mod wgmma;
 mod wmma;
 
+pub(crate) use atomic::tensor_reduction;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 

@@ -1,6 +1,6 @@
 //! Manual, "barrier.cluster", "mapa", "setmaxnreg", and accesses to `.shared::cluster`: blocks that share their memory.
 
-use ptx_emu::{Class, Fault, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run};
+use ptx_emu::{Class, ElementKind, Fault, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run};
 
 const SCHEDULES: [(Order, u64); 4] =
     [(Order::InOrder, 0), (Order::Reversed, 1), (Order::Shuffled, 2), (Order::Shuffled, 3)];
@@ -36,8 +36,15 @@ fn launch(blocks: u32, count: u32, body: &str, (order, seed): (Order, u64)) -> R
     let (x, out) = (memory.alloc(4096).expect("room"), memory.alloc(1024).expect("room"));
     memory.write(x, &(0..1024u32).flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>()).expect("allocated");
     memory.fill(out, &[0], 1024).expect("allocated");
-    let map =
-        TensorMap { address: x, element: 4, swizzle: 0, dims: vec![1024], strides: vec![], boxed: vec![256] };
+    let map = TensorMap {
+        address: x,
+        element: 4,
+        kind: ElementKind::Unsigned,
+        swizzle: 0,
+        dims: vec![1024],
+        strides: vec![],
+        boxed: vec![256],
+    };
     let params = [&map.encode().expect("a map")[..], &out.to_le_bytes(), &x.to_le_bytes()].concat();
     let kernel = module.kernel("k").expect("it is in the text");
     let launch = Launch { kernel, grid: [4, 1, 1], block: [64, 1, 1], dynamic_shared: 4096, params: &params };
