@@ -147,7 +147,7 @@ pub(crate) enum Phase {
     State(u32),
 }
 
-/// A bulk copy from global to shared memory.
+/// A bulk copy to shared memory, from global memory or from shared memory of the block.
 #[derive(Clone, Debug)]
 pub(crate) struct BulkCopy {
     pub(crate) to: Address,
@@ -157,6 +157,7 @@ pub(crate) struct BulkCopy {
     pub(crate) barrier: Address,
     /// For a copy to several blocks of the cluster, slot of a bit for each.
     pub(crate) blocks: Option<u32>,
+    pub(crate) source: Space,
 }
 
 /// `st.async` and `red.async`: a store to shared memory of the cluster that completes on an mbarrier.

@@ -282,7 +282,7 @@ impl Worker<'_, '_> {
         let what = "shared memory was written while this, beside the threads, was reading it";
         let mut fault = self.fault(w, 1 << lane, Class::AsyncCopy, what);
         fault.place = Some(self.place(pc));
-        fault.instead = "wait for its group before the memory is written again";
+        fault.instead = "wait for it before the memory is written again";
         self.locate_shared(&mut fault, place);
         fault
     }

@@ -190,6 +190,46 @@ fn stores_complete_on_an_mbarrier() {
     }
 }
 
+/// Manual, "cp.async.bulk": from shared memory of a block to its peer's.
+#[test]
+fn copies_within_shared_memory_reach_the_peer() {
+    let wait = "LOOP: mbarrier.try_wait.parity.shared::cta.b64 %p, [%bar], 0; @!%p bra LOOP;\n";
+    let fenced = "fence.proxy.async; bar.sync 0;\n";
+    let copy = |fence: &str, barrier: &str, bytes: u32, after: &str| {
+        format!(
+            "mad.lo.u32 %r1, %rank, 1000, %t; st.shared.v4.u32 [%own], {{%r1, %r1, %r1, %r1}}; {fence}
+             @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 512; mapa.shared::cluster.u32 %r4, %s, %peer;
+             add.u32 %r4, %r4, 1024;
+             @%first cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r4], [%s], {bytes}, [{barrier}];
+             {after} {wait} and.b32 %r1, %t, 31; mad.lo.u32 %r1, %r1, 16, %s; ld.shared.u32 %r2, [%r1+1024];\n"
+        )
+    };
+    for schedule in SCHEDULES {
+        let run = |body: String| launch(2, 1, &(body + STORE + SYNC), schedule);
+        let out = run(copy(fenced, "%there", 512, "")).unwrap_or_else(|fault| panic!("{fault}"));
+        for (i, found) in out.into_iter().enumerate() {
+            assert_eq!(found, 1000 * (1 - i as u32 / 64 % 2) + i as u32 % 32, "thread {i}");
+        }
+        for (body, part) in [
+            (copy("bar.sync 0;", "%there", 512, ""), "no fence orders the two proxies"),
+            (copy(fenced, "%bar", 512, ""), "another block than that of its mbarrier"),
+            (
+                copy("add.u32 %s, %s, 8; fence.proxy.async; bar.sync 0;\n", "%there", 512, ""),
+                "multiple of 16",
+            ),
+            (copy(fenced, "%there", 496, ""), "waits at the mbarrier"),
+        ] {
+            let fault = run(body.clone()).expect_err(part);
+            assert!(fault.what.contains(part), "{body}: {fault}");
+        }
+    }
+    // What is written again at once is seen where the copy is still under way.
+    let again = copy(fenced, "%there", 512, "@%first st.shared.u32 [%own], 7;");
+    let seen = (0..8)
+        .filter(|seed| launch(2, 1, &(again.clone() + STORE + SYNC), (Order::Shuffled, *seed)).is_err());
+    assert!(seen.count() > 0);
+}
+
 /// All threads of a block change one value of the peer's, which is 100 at first and expects the bytes of all.
 fn reductions(op: &str, value: &str, wait: &str) -> String {
     let bytes = if op.ends_with("64") { 8 } else { 4 };
