@@ -62,7 +62,7 @@ pub(crate) struct TensorCopy {
     pub(crate) reduction: Option<&'static str>,
 }
 
-/// What is done to a tensor map.
+/// What is done to a tensor map, or to a tensor by it.
 #[derive(Clone, Debug)]
 pub(crate) enum OfMap {
     /// `tensormap.replace`
@@ -71,6 +71,8 @@ pub(crate) enum OfMap {
     Copy([Address; 2]),
     /// `fence.proxy.tensormap::generic.acquire`
     Fence(Address),
+    /// `cp.async.bulk.prefetch.tensor`
+    Prefetch(TensorPlace),
 }
 
 /// `tensormap.replace`: a field of the tensor map at an address gets a value.

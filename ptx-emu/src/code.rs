@@ -1,6 +1,6 @@
 //! The decoded form of a kernel: instructions with registers, labels and addresses resolved.
 
-use crate::async_code::{AsyncStore, BulkStore, OfMap, TensorCopy, TensorPlace, Wgmma};
+use crate::async_code::{AsyncStore, BulkStore, OfMap, TensorCopy, Wgmma};
 pub(crate) use crate::async_code::{BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Phase, ThreadCopy};
 pub(crate) use crate::call_code::{ABSENT, Call, CallTarget, Formal, Passed, Routine, SystemCall};
 use crate::exec::regs::{Alu, Bank, Regs, Slots, Undefined};
@@ -260,8 +260,6 @@ pub(crate) enum Op {
     Bulk(Box<BulkCopy>),
     /// `cp.async.bulk.prefetch.L2`
     BulkPrefetch(Box<(Address, u32)>),
-    /// `cp.async.bulk.prefetch.tensor`
-    TensorPrefetch(Box<TensorPlace>),
     /// `cp.async`
     Copy(Box<ThreadCopy>),
     /// `cp.async.commit_group`

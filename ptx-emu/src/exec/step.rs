@@ -392,7 +392,6 @@ impl Worker<'_, '_> {
             Op::Mbarrier(b) => self.mbarrier(w, mask, b)?,
             Op::Bulk(b) => self.bulk(w, mask, b)?,
             Op::BulkPrefetch(b) => self.bulk_prefetch(w, mask, b.0, b.1)?,
-            Op::TensorPrefetch(at) => self.prefetch_tensor(w, mask, at)?,
             Op::Copy(c) => self.copy(w, mask, c)?,
             Op::CopyCommit => self.copies.commit(w.index, mask),
             Op::CopyWait { keep } => self.copy_wait(w, mask, *keep),

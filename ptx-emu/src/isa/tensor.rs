@@ -149,7 +149,7 @@ pub(super) fn prefetch(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         return d.error(format!("unsupported in ptx-emu: {}", d.name()));
     }
     d.operands(n, n)?;
-    Ok(Op::TensorPrefetch(Box::new(place(d, 0, dimensions)?)))
+    Ok(Op::TensorMap(Box::new(OfMap::Prefetch(place(d, 0, dimensions)?))))
 }
 
 /// `[map, {x, y}]`: slots of the map's address and of the coordinates.
