@@ -1,6 +1,6 @@
 //! Products of many tokens on the emulator: against the reference, under several schedules, and with faults planted.
 
-use ptx_emu::{Class, Fault, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run};
+use ptx_emu::{Class, ElementKind, Fault, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run};
 use ptx_gen::{AnyKernel, CpuArg, Program, ShapeArg, Target, f16, print};
 use warpwright_kernels::matmul::Dense;
 use warpwright_kernels::{ProductTile, Random};
@@ -57,7 +57,15 @@ fn launch(
         let tile = built.program.tile(name).expect("it is used");
         let boxed = tile.box_dims().to_vec();
         let (dims, strides) = (vec![columns.into(), rows.into()], vec![2 * u64::from(columns)]);
-        let map = TensorMap { address, element: 2, swizzle: tile.swizzle.bytes(), dims, strides, boxed };
+        let map = TensorMap {
+            address,
+            element: 2,
+            kind: ElementKind::Unsigned,
+            swizzle: tile.swizzle.bytes(),
+            dims,
+            strides,
+            boxed,
+        };
         map.encode().unwrap_or_else(|e| panic!("{name}: {e}")).to_vec()
     };
     let mut params =

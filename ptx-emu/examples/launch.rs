@@ -8,9 +8,9 @@ use std::io::{self, Read};
 use std::{error, fs};
 
 use ptx_emu::{
-    AddressMode, ChannelType, Coordinates, Fault, Filter, Image, Kernel, KernelError, Launch, LaunchSite,
-    Memory, Module, Order, ParseErrors, Print, Read as ReadMode, Sampler, Schedule, Shape, SourcePlace,
-    TensorMap, TexelFormat, Trace, Watch, run_watched,
+    AddressMode, ChannelType, Coordinates, ElementKind, Fault, Filter, Image, Kernel, KernelError, Launch,
+    LaunchSite, Memory, Module, Order, ParseErrors, Print, Read as ReadMode, Sampler, Schedule, Shape,
+    SourcePlace, TensorMap, TexelFormat, Trace, Watch, run_watched,
 };
 use serde_json::{Value, json};
 
@@ -232,6 +232,7 @@ fn tensor_map(map: &Value, buffers: &[(u64, usize)]) -> Result<TensorMap, Failur
     Ok(TensorMap {
         address: buffers[number(&map["buffer"])? as usize].0,
         element: number(&map["element"])? as u32,
+        kind: ElementKind::Unsigned,
         swizzle: number(&map["swizzle"])? as u32,
         dims: numbers("dims")?,
         strides: numbers("strides")?,

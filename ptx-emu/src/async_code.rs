@@ -1,7 +1,7 @@
 //! The decoded form of instructions that ask for work beside the threads, and of mbarriers, which count it: products of
 //! warpgroups, copies into and out of shared memory.
 
-use crate::code::{Address, Element, PredSource, RegisterOperand, Space};
+use crate::code::{Address, Element, Item, PredSource, RegisterOperand, Space, Sparsity};
 use crate::tensor_map::MapField;
 
 /// `wgmma.mma_async`: `d = a * b + d` with 64 rows, 16 for each warp.
@@ -9,7 +9,13 @@ use crate::tensor_map::MapField;
 pub(crate) struct Wgmma {
     pub(crate) left: Element,
     pub(crate) right: Element,
-    /// Elements of the inner dimension.
+    /// What sums are: `F32`, `F16` or `S32`.
+    pub(crate) sum: Item,
+    /// Whether sums of integers are clamped.
+    pub(crate) saturate: bool,
+    /// Of which left elements are stored, if not all.
+    pub(crate) sparsity: Option<Sparsity>,
+    /// Elements of the inner dimension, also those that are not stored.
     pub(crate) depth: usize,
     pub(crate) columns: usize,
     pub(crate) d: Vec<u32>,
@@ -33,22 +39,30 @@ pub(crate) enum LeftMatrix {
     Registers(Vec<u32>),
 }
 
-/// A copy of a box of a tensor.
+/// Where a box of a tensor is.
 #[derive(Clone, Debug)]
-pub(crate) struct TensorCopy {
+pub(crate) struct TensorPlace {
     /// Slot of the generic address of the tensor map.
     pub(crate) map: u32,
     /// Slots of the coordinates, the innermost first.
     pub(crate) place: Vec<u32>,
+}
+
+/// A copy of a box of a tensor.
+#[derive(Clone, Debug)]
+pub(crate) struct TensorCopy {
+    pub(crate) at: TensorPlace,
     /// Where the box is in shared memory.
     pub(crate) shared: Address,
     /// For a load, the mbarrier it completes on.
     pub(crate) barrier: Option<Address>,
     /// For a load to several blocks of the cluster, slot of a bit for each.
     pub(crate) blocks: Option<u32>,
+    /// Of a reduction, what is done to each element of the tensor: `.add` and others.
+    pub(crate) reduction: Option<&'static str>,
 }
 
-/// What is done to a tensor map.
+/// What is done to a tensor map, or to a tensor by it.
 #[derive(Clone, Debug)]
 pub(crate) enum OfMap {
     /// `tensormap.replace`
@@ -57,6 +71,8 @@ pub(crate) enum OfMap {
     Copy([Address; 2]),
     /// `fence.proxy.tensormap::generic.acquire`
     Fence(Address),
+    /// `cp.async.bulk.prefetch.tensor`
+    Prefetch(TensorPlace),
 }
 
 /// `tensormap.replace`: a field of the tensor map at an address gets a value.
@@ -133,7 +149,7 @@ pub(crate) enum Phase {
     State(u32),
 }
 
-/// A bulk copy from global to shared memory.
+/// A bulk copy to shared memory, from global memory or from shared memory of the block.
 #[derive(Clone, Debug)]
 pub(crate) struct BulkCopy {
     pub(crate) to: Address,
@@ -143,6 +159,7 @@ pub(crate) struct BulkCopy {
     pub(crate) barrier: Address,
     /// For a copy to several blocks of the cluster, slot of a bit for each.
     pub(crate) blocks: Option<u32>,
+    pub(crate) source: Space,
 }
 
 /// `st.async` and `red.async`: a store to shared memory of the cluster that completes on an mbarrier.

@@ -223,7 +223,7 @@ pub(crate) enum Op {
     /// `cp.async.bulk.tensor` out of shared memory
     TensorStore(Box<TensorCopy>),
     TensorMap(Box<OfMap>),
-    /// `tex`, `tld4`, `suld`, `sust`, `txq`, `suq`
+    /// `tex`, `tld4`, `suld`, `sust`, `sured`, `txq`, `suq`
     Image(Box<crate::image_code::OfImage>),
     /// `st.async` and `red.async`
     AsyncStore(Box<AsyncStore>),

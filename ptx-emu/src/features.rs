@@ -248,6 +248,7 @@ const NEEDS: &[Need] = &[
     ("mbarrier", &[".expect_tx"], (8, 0), 90),
     ("mbarrier", &[".complete_tx"], (8, 0), 90),
     ("wgmma", &[], (8, 0), 90),
+    ("wgmma", &[".sp"], (8, 2), 90),
     ("mma", &[], (6, 4), 70),
     ("mma", &[".sp"], (7, 1), 80),
     ("mma", &[".sp::ordered_metadata"], (8, 5), 80),
@@ -339,7 +340,12 @@ pub(crate) fn missing(opcode: &str, mods: &[&str], target: &Target) -> Option<St
         let of_object = mods.contains(&".mbarrier_init") || mods.contains(&".tensormap::generic");
         let fence = opcode == "fence" && (of_map || need.1 == [".release"] && of_object);
         // Out of shared memory, and not into that of the block.
-        fence || need.1 == [".bulk", ".shared::cta"] && mods.contains(&".bulk_group")
+        let out_of = mods.contains(&".bulk_group") || mods.contains(&".shared::cluster");
+        // Vectors of eight have more than 16 bytes, unless their elements are halves.
+        let narrow = [".b16", ".u16", ".s16", ".f16", ".bf16"].iter().any(|ty| mods.contains(ty));
+        fence
+            || need.1 == [".bulk", ".shared::cta"] && out_of
+            || matches!(opcode, "ld" | "st") && need.1 == [".v8"] && narrow
     };
     let applies = |need: &&Need| need.0 == opcode && need.1.iter().all(|m| mods.contains(m)) && !other(need);
     let lacking = |need: &&Need| target.version < need.2 || target.sm < need.3;

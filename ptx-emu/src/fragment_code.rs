@@ -56,6 +56,19 @@ impl Element {
         }
     }
 
+    /// The same as what a matrix has of any type.
+    pub(crate) fn item(self) -> Item {
+        match self {
+            Element::F16 => Item::F16,
+            Element::Bf16 => Item::Bf16,
+            Element::S8 => Item::S8,
+            Element::U8 => Item::U8,
+            Element::Tf32 => Item::Tf32,
+            Element::E4m3 => Item::E4m3,
+            Element::E5m2 => Item::E5m2,
+        }
+    }
+
     /// The type of a register that holds them.
     pub(crate) fn packed(self) -> Type {
         match self {

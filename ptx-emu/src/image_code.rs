@@ -1,6 +1,6 @@
 //! Decoded instructions on textures and surfaces.
 
-use crate::code::{Code, Op, Transfer, Width};
+use crate::code::{Atomic, Code, Op, Transfer, Width};
 use crate::exec::regs::{Bank, Undefined};
 
 /// An instruction on a texture or surface.
@@ -8,7 +8,7 @@ use crate::exec::regs::{Bank, Undefined};
 pub(crate) enum OfImage {
     /// `tex` and `tld4`
     Fetch(Fetch),
-    /// `suld` and `sust`
+    /// `suld`, `sust` and `sured`
     Surface(SurfaceAccess),
     /// `txq` and `suq`
     Query(ImageQuery),
@@ -30,7 +30,7 @@ impl OfImage {
 
     /// Whether it changes memory.
     pub(crate) fn stores(&self) -> bool {
-        matches!(self, Self::Surface(access) if access.stores)
+        matches!(self, Self::Surface(access) if !matches!(access.act, SurfaceAct::Load(_)))
     }
 }
 
@@ -86,20 +86,35 @@ pub(crate) enum Outside {
     Zero,
 }
 
-/// A load from, or a store to, a surface: as of global memory, once the address is known.
+/// An access of a surface: as of global memory, once the address is known.
 #[derive(Clone, Debug)]
 pub(crate) struct SurfaceAccess {
     pub(crate) place: ImagePlace,
-    pub(crate) stores: bool,
     pub(crate) outside: Outside,
-    pub(crate) transfer: Transfer,
+    pub(crate) act: SurfaceAct,
+}
+
+/// What is done to a surface.
+#[derive(Clone, Debug)]
+pub(crate) enum SurfaceAct {
+    Load(Transfer),
+    Store(Transfer),
+    /// `sured.b`
+    Reduce(Atomic),
+    /// `sured.p`, whose x counts texels: of unsigned integers, and of signed ones.
+    ReduceTexel([Atomic; 2]),
 }
 
 impl SurfaceAccess {
     /// Bytes that a lane accesses.
     pub(crate) fn bytes(&self) -> u32 {
-        let Width { bytes, .. } = self.transfer.width;
-        bytes * self.transfer.regs.len() as u32
+        match &self.act {
+            SurfaceAct::Load(t) | SurfaceAct::Store(t) => {
+                let Width { bytes, .. } = t.width;
+                bytes * t.regs.len() as u32
+            }
+            SurfaceAct::Reduce(atomic) | SurfaceAct::ReduceTexel([atomic, _]) => atomic.bytes,
+        }
     }
 }
 

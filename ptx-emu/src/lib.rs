@@ -137,6 +137,8 @@
 //!   as an H200 was seen to: to a multiple of 2^-25 of the largest, and the result to 24 bits. Sums
 //!   of halves are rounded once. 8-bit floats of `mma` are multiplied as halves, 16 products a step, and then added to `c`
 //!   with one rounding; with sums of halves, last bits differ from an H200's (9936 of 16384 words that were compared).
+//!   Sums of halves of `wgmma`, and products of sparse matrices, were not compared with a device: a step of the latter adds
+//!   what is stored. Metadata of a sparse `wgmma` is read when the product is asked for.
 //!   `wmma` on `.tf32` adds four products a step. Doubles are added one product after another, each with one rounding.
 //! - As an H200 was seen to: `.sat` of video instructions sees 34 bits and does not clamp an unsigned result of 32 bits
 //!   above; `vmad` takes whole registers and `c` as signed, and a negative sum as too large where both types are unsigned;
@@ -222,9 +224,9 @@
 //! - Other blocks that use atomics on a 64-bit word may see a plain access to it half done.
 //! - Not implemented, and refused by name: functions that the text declares and does not define (but `vprintf`, `malloc`,
 //!   `free`, `__assertfail` and `cudaGraphSetConditional`), `wgmma` in functions, other `%reserved_smem_offset` registers, `mma.m8n8k4` of
-//!   halves, sparse `wgmma`, sparse `mma` with a `.kind`, `wgmma` with sums of halves, matrices without a swizzle along
-//!   their rows, bulk copies between shared memories, reductions of tensors, tensor maps of images, arrivals and waits
-//!   with `.relaxed`, mipmaps, depths that are compared, textures of many samples, reductions and formatted stores of
+//!   halves, sparse `mma` with a `.kind`, `wgmma` on single bits, the right matrix of a sparse `wgmma` with rows shorter than
+//!   64 bytes, reductions of shared memory by bulk copies, tensor maps of images, arrivals and waits
+//!   with `.relaxed`, mipmaps, depths that are compared, textures of many samples, formatted stores of
 //!   surfaces, textures by name (`.texref`), 128-bit values, products of 4-bit and 6-bit floats, conversions to these from
 //!   halves, `fma.oob`, negated operands of `vmad`.
 
@@ -272,7 +274,7 @@ pub use memory_error::MemoryError;
 pub use module::{Kernel, Module, Param, RefusedKernel, Variable};
 pub use observe::{Followed, MemoryProfile, MemorySpace, Profile, RegisterStep, SiteProfile, Step};
 pub use parse_error::{ErrorKind, KernelError, ParseError, ParseErrors};
-pub use tensor_map::TensorMap;
+pub use tensor_map::{ElementKind, TensorMap};
 pub use watch::{Faults, Found, Watch, Watched};
 
 /// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.

@@ -4,6 +4,8 @@
 //! 32 and of 64 bits, in the order of the fields. Of what a driver takes, interleaved layouts, the fill with NaN and
 //! boxes with gaps are left out.
 
+use crate::parse::types::Type;
+
 /// A tensor map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorMap {
@@ -11,6 +13,8 @@ pub struct TensorMap {
     pub address: u64,
     /// Bytes of an element: 1, 2, 4 or 8.
     pub element: u32,
+    /// What reductions take an element for.
+    pub kind: ElementKind,
     /// Bytes that a row of a box is swizzled in: 32, 64 or 128, or 0 for none.
     pub swizzle: u32,
     /// Elements in each of the one to five dimensions, the innermost first.
@@ -19,6 +23,20 @@ pub struct TensorMap {
     pub strides: Vec<u64>,
     /// Elements of a box in each dimension: 1 to 256.
     pub boxed: Vec<u32>,
+}
+
+/// What an element of a tensor is to a reduction, `cp.reduce.async.bulk.tensor`; copies do not ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ElementKind {
+    /// An unsigned integer.
+    #[default]
+    Unsigned,
+    /// A signed integer.
+    Signed,
+    /// A half, single or double; TF32 is a single.
+    Float,
+    /// A bfloat16.
+    BFloat,
 }
 
 /// A field of a tensor map that `tensormap.replace` changes; some are of one dimension, the innermost being 0.
@@ -30,12 +48,16 @@ pub(crate) enum MapField {
     Dim(usize),
     Stride(usize),
     Boxed(usize),
-    /// Bytes of an element.
+    /// Bytes of an element, and its kind from bit 8 on.
     Element,
     Swizzle,
     /// What must be this, as there is nothing else here.
     Only(u32),
 }
+
+/// By their numbers.
+const KINDS: [ElementKind; 4] =
+    [ElementKind::Unsigned, ElementKind::Signed, ElementKind::Float, ElementKind::BFloat];
 
 /// What stands first: `emulated`.
 const MARK: u64 = u64::from_le_bytes(*b"emulated");
@@ -51,7 +73,9 @@ impl TensorMap {
         self.check()?;
         let mut words = vec![MARK, self.address];
         let rank = self.dims.len() as u64;
-        words.push(rank | u64::from(self.element) << 8 | u64::from(self.swizzle) << 16);
+        words.push(
+            rank | u64::from(self.element) << 8 | (self.kind as u64) << 16 | u64::from(self.swizzle) << 24,
+        );
         let at = |list: &[u64], i: usize| list.get(i).copied().unwrap_or(0);
         words.extend((0..MOST).map(|i| at(&self.dims, i)));
         words.extend((0..MOST - 1).map(|i| at(&self.strides, i)));
@@ -90,8 +114,8 @@ impl TensorMap {
                 return Err(format!("a rank of {} dimensions: 1 to 5", u128::from(value) + 1));
             }
             MapField::Rank => (2, 0, 8),
-            MapField::Element => (2, 8, 8),
-            MapField::Swizzle => (2, 16, 48),
+            MapField::Element => (2, 8, 16),
+            MapField::Swizzle => (2, 24, 40),
             MapField::Dim(i) => (3 + i, 0, 64),
             MapField::Stride(i) => (3 + MOST + i, 0, 64),
             MapField::Boxed(_) if value > 0xffff => {
@@ -122,12 +146,29 @@ impl TensorMap {
         let map = TensorMap {
             address: *address,
             element: (shape >> 8 & 0xff) as u32,
-            swizzle: (shape >> 16) as u32,
+            kind: *KINDS.get((shape >> 16 & 0xff) as usize)?,
+            swizzle: u32::try_from(shape >> 24).ok()?,
             dims: dims.get(..rank)?.to_vec(),
             strides: strides.get(..rank.checked_sub(1)?)?.to_vec(),
             boxed: (0..rank).map(of).collect(),
         };
         Some(map)
+    }
+
+    /// The type of its elements, if a reduction may take them.
+    pub(crate) fn element_type(&self) -> Option<Type> {
+        use ElementKind::{BFloat, Float, Signed, Unsigned};
+        Some(match (self.kind, self.element) {
+            (Unsigned, 4) => Type::U32,
+            (Unsigned, 8) => Type::U64,
+            (Signed, 4) => Type::S32,
+            (Signed, 8) => Type::S64,
+            (Float, 2) => Type::F16,
+            (Float, 4) => Type::F32,
+            (Float, 8) => Type::F64,
+            (BFloat, 2) => Type::Bf16,
+            _ => return None,
+        })
     }
 
     /// Bytes of a row of a box.
@@ -203,7 +244,15 @@ mod tests {
 
     fn map() -> TensorMap {
         let (dims, strides, boxed) = (vec![100, 50, 3], vec![208, 10400], vec![16, 8, 1]);
-        TensorMap { address: 0x1000, element: 2, swizzle: 32, dims, strides, boxed }
+        TensorMap {
+            address: 0x1000,
+            element: 2,
+            kind: ElementKind::BFloat,
+            swizzle: 32,
+            dims,
+            strides,
+            boxed,
+        }
     }
 
     #[test]

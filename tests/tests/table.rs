@@ -1,6 +1,6 @@
 //! Every row of the instruction table runs on the emulator, which knows nothing of the table.
 
-use ptx_emu::{Class, Launch, Memory, Module, Schedule, TensorMap, Trace, run};
+use ptx_emu::{Class, ElementKind, Launch, Memory, Module, Schedule, TensorMap, Trace, run};
 use ptx_gen::{Sample, Target, Tile, isa, print, samples};
 
 /// Bytes of memory that a sample uses.
@@ -50,6 +50,14 @@ fn map(address: u64, tile: Tile) -> Result<[u8; 128], String> {
     let (boxed, element) = (tile.box_dims(), tile.elem.bytes());
     let strides = vec![u64::from(boxed[0] * element)];
     let dims = boxed.map(u64::from).to_vec();
-    TensorMap { address, element, swizzle: tile.swizzle.bytes(), dims, strides, boxed: boxed.to_vec() }
-        .encode()
+    TensorMap {
+        address,
+        element,
+        kind: ElementKind::Unsigned,
+        swizzle: tile.swizzle.bytes(),
+        dims,
+        strides,
+        boxed: boxed.to_vec(),
+    }
+    .encode()
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use ptx_emu::TensorMap;
+use ptx_emu::{ElementKind, TensorMap};
 use warpwright_driver_sys::*;
 
 use crate::api::export::exports;
@@ -19,13 +19,21 @@ exports! {
 }
 
 /// Bytes of an element.
-fn element(data_type: CUtensorMapDataType) -> Result<u32> {
+/// Bytes of an element, and what it is.
+fn element(data_type: CUtensorMapDataType) -> Result<(u32, ElementKind)> {
     use CUtensorMapDataType as T;
+    use ElementKind::{BFloat, Float, Signed, Unsigned};
     Ok(match data_type {
-        T::UINT8 => 1,
-        T::UINT16 | T::FLOAT16 | T::BFLOAT16 => 2,
-        T::UINT32 | T::INT32 | T::FLOAT32 | T::FLOAT32_FTZ | T::TFLOAT32 | T::TFLOAT32_FTZ => 4,
-        T::UINT64 | T::INT64 | T::FLOAT64 => 8,
+        T::UINT8 => (1, Unsigned),
+        T::UINT16 => (2, Unsigned),
+        T::UINT32 => (4, Unsigned),
+        T::UINT64 => (8, Unsigned),
+        T::INT32 => (4, Signed),
+        T::INT64 => (8, Signed),
+        T::FLOAT16 => (2, Float),
+        T::FLOAT32 | T::FLOAT32_FTZ | T::TFLOAT32 | T::TFLOAT32_FTZ => (4, Float),
+        T::FLOAT64 => (8, Float),
+        T::BFLOAT16 => (2, BFloat),
         other => return refuse(CUresult::NOT_SUPPORTED, format!("tensors of {other:?} are not emulated")),
     })
 }
@@ -74,9 +82,11 @@ fn encode_tiled(
         let why = "tensor maps that interleave, fill with NaN or leave elements out are not emulated";
         return refuse(CUresult::NOT_SUPPORTED, why);
     }
+    let (element, kind) = element(data_type)?;
     map.set(encode(&TensorMap {
         address: address.address() as u64,
-        element: element(data_type)?,
+        element,
+        kind,
         swizzle: swizzle(pattern)?,
         dims: dim.slice(rank)?.to_vec(),
         strides: strides.slice(rank - 1)?.to_vec(),

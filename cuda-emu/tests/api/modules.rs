@@ -170,10 +170,10 @@ fn stale_and_foreign_handles_are_refused() {
 fn what_the_emulator_lacks_is_refused_at_first_use() {
     let emu = emu();
     let reduced = ".visible .entry reduced(.param .u64 t)\n{\n.reg .b64 %t; .reg .b32 %r<2>;\nld.param.u64 %t, [t];\n\
-                    sured.b.add.1d.u32.trap [%t, {%r1}], %r1;\nret;\n}\n";
+                    multimem.red.add.u32 [%t], %r1;\nret;\n}\n";
     let module = emu.try_load(&format!("{PTX}{reduced}")).expect("it is PTX");
     let mut function = CUfunction::NULL;
     assert_eq!(code!(emu, cuModuleGetFunction(&mut function, module, c"add".as_ptr())), 0);
     assert_eq!(code!(emu, cuModuleGetFunction(&mut function, module, c"reduced".as_ptr())), 801);
-    assert!(emu.last_log().contains("unsupported in ptx-emu: sured.b.add.1d.u32.trap"), "{}", emu.last_log());
+    assert!(emu.last_log().contains("unsupported in ptx-emu: multimem.red.add.u32"), "{}", emu.last_log());
 }

@@ -2,7 +2,7 @@
 
 use std::ptr::{null_mut, without_provenance_mut};
 
-use ptx_emu::TensorMap;
+use ptx_emu::{ElementKind, TensorMap};
 use warpwright_driver_sys::*;
 
 use crate::harness::{code, emu, ok};
@@ -36,6 +36,7 @@ fn a_tiled_map_is_what_the_emulator_reads() {
     let wanted = TensorMap {
         address: 0x1000,
         element: 2,
+        kind: ElementKind::Float,
         swizzle: 128,
         dims: dims.to_vec(),
         strides: strides.to_vec(),

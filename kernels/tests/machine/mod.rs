@@ -1,6 +1,6 @@
 //! Runs a case of a kernel on the emulator.
 
-use ptx_emu::{Kernel, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run};
+use ptx_emu::{ElementKind, Kernel, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run};
 use ptx_gen::{CpuArg, Param, ParamKind, Target, bf16, f16, print};
 use warpwright_kernels::{Case, Variant, compare};
 
@@ -92,6 +92,7 @@ fn tensor_map(kernel: &dyn Variant, param: &str, args: &[CpuArg], address: u64) 
     let map = TensorMap {
         address,
         element: 2,
+        kind: ElementKind::Unsigned,
         swizzle: copied.swizzle.bytes(),
         dims: vec![columns.into(), rows.into()],
         strides: vec![2 * u64::from(columns)],

@@ -74,8 +74,10 @@ pub(crate) struct Unit<'a> {
 }
 
 /// Instructions whose first operand is read.
-const READERS: &[&str] =
-    &["st", "red", "stmatrix", "bar", "barrier", "cp", "mbarrier", "fence", "prefetch", "wgmma", "sust"];
+const READERS: &[&str] = &[
+    "st", "red", "stmatrix", "bar", "barrier", "cp", "mbarrier", "fence", "prefetch", "wgmma", "sust",
+    "sured",
+];
 
 /// File, line and column of a source.
 type Place = (u32, u32, u32);

@@ -44,6 +44,8 @@ pub(crate) struct PendingArrival {
     reduction: Option<Reduction>,
     /// What the thread knew of phases of mbarriers.
     phases: Clock,
+    /// Of a copy of shared memory, whose bytes are in `words`: where from, and their version when it was asked for.
+    shared: Option<(u64, u64)>,
 }
 
 /// A thread's own copy on its way.
@@ -127,8 +129,11 @@ impl Copies {
 }
 
 impl<'g> Worker<'g, '_> {
-    /// `cp.async.bulk` from global to shared memory.
+    /// `cp.async.bulk` to shared memory.
     pub(crate) fn bulk(&mut self, w: &mut Warp, mask: u32, b: &BulkCopy) -> Checked<()> {
+        if b.source == Space::Shared {
+            return self.bulk_between(w, mask, b);
+        }
         let (mut to, mut from, mut barrier) = ([0; 32], [0; 32], [0; 32]);
         self.addresses(w, mask, &b.to, &mut to)?;
         self.addresses(w, mask, &b.from, &mut from)?;
@@ -149,6 +154,46 @@ impl<'g> Worker<'g, '_> {
             }
         }
         Ok(())
+    }
+
+    /// `cp.async.bulk` from shared memory of the block to that of the cluster, and an mbarrier beside it.
+    fn bulk_between(&mut self, w: &mut Warp, mask: u32, b: &BulkCopy) -> Checked<()> {
+        let (mut to, mut from, mut barrier) = ([0; 32], [0; 32], [0; 32]);
+        self.shared_addresses(w, mask, &b.to, Space::Cluster, &mut to)?;
+        self.shared_addresses(w, mask, &b.from, Space::Shared, &mut from)?;
+        self.shared_addresses(w, mask, &b.barrier, Space::Cluster, &mut barrier)?;
+        let bytes = self.words(w, mask, b.bytes)?;
+        self.check_alignment(w, mask, &to, 16)?;
+        self.check_alignment(w, mask, &from, 16)?;
+        for l in lanes(mask) {
+            self.check_size(w, l, bytes[l])?;
+            self.check_target(w, l, barrier[l])?;
+            self.check_beside(w, l, (to[l], barrier[l]), "cp.async.bulk")?;
+            self.read_beside(w, l, w.now.pc, from[l], bytes[l])?;
+            self.claim(w, l, to[l], bytes[l], Proxy::Async)?;
+            if bytes[l] == 0 {
+                continue;
+            }
+            let offset = |at: u64| (from[l] + at - u64::from(crate::decode::SHARED_BASE)) as usize;
+            let words = (0..u64::from(bytes[l])).step_by(4).map(|at| self.shared.read(offset(at), 4) as u32);
+            let words = words.collect();
+            let shared = Some((from[l], self.version(from[l], bytes[l])));
+            let (to, barrier, bytes) = (to[l] as u32, barrier[l] as u32, bytes[l]);
+            let arrival = PendingArrival { to, bytes, barrier, words, shared, ..PendingArrival::default() };
+            self.pend(w, l, arrival);
+        }
+        Ok(())
+    }
+
+    /// Checks that what a store to another block completes on is there, too.
+    fn check_beside(&self, w: &Warp, lane: usize, (to, barrier): (u64, u64), name: &str) -> Checked<()> {
+        if self.shared.rank(to) == self.shared.rank(barrier) {
+            return Ok(());
+        }
+        let what = format!("{name} to another block than that of its mbarrier");
+        let mut fault = self.fault(w, 1 << lane, Class::Mbarrier, what);
+        fault.instead = "name an mbarrier of the block that is stored to";
+        Err(fault)
     }
 
     /// `st.async` and `red.async`: lands like a copy, with the values of now.
@@ -187,13 +232,8 @@ impl<'g> Worker<'g, '_> {
         if reduction.is_none() {
             self.claim(w, lane, to, bytes, Proxy::Generic)?;
         }
-        if self.shared.rank(to) != self.shared.rank(barrier) {
-            let name = if reduction.is_some() { "red.async" } else { "st.async" };
-            let what = format!("{name} to another block than that of its mbarrier");
-            let mut fault = self.fault(w, 1 << lane, Class::Mbarrier, what);
-            fault.instead = "name an mbarrier of the block that is stored to";
-            return Err(fault);
-        }
+        let name = if reduction.is_some() { "red.async" } else { "st.async" };
+        self.check_beside(w, lane, (to, barrier), name)?;
         if reduction.is_some() {
             self.claim_reduction(w, lane, (to, barrier as u32), bytes)?;
         }
@@ -469,6 +509,12 @@ impl<'g> Worker<'g, '_> {
             self.shared.reduce(f.to, &f.words, reduction, agent, f.pc);
             self.copy_knew(target, &f.phases);
             return self.bytes_came(target, f.bytes, f.pc, f.thread);
+        }
+        if let Some((from, version)) = f.shared
+            && self.version(from, f.bytes) != version
+        {
+            let warp = &self.warps[f.thread as usize / 32];
+            return Err(self.written_meanwhile(warp, f.thread as usize % 32, f.pc, from));
         }
         self.shared.cover(f.to, f.bytes, false);
         match &f.boxed {

@@ -50,6 +50,7 @@ mod values;
 mod video;
 mod view;
 mod warp;
+mod warpgroup;
 mod wgmma;
 mod wmma;
 mod words;

@@ -1,4 +1,4 @@
-//! `mma.sp`: left matrices of which half the elements are stored, and metadata says which columns they belong to
+//! `mma.sp` and `wgmma.mma_async.sp`: left matrices of which half the elements are stored, and metadata says which columns they belong to
 //! (manual, "Sparse matrix storage").
 //!
 //! A chunk of a row has four bits of metadata, two indices into its quarters, the lower one first: a quarter is an element,
@@ -6,23 +6,30 @@
 //! 32-bit elements lies in its lower 16 bits for row g, in the upper ones for row g + 8, and with two threads the second
 //! one has the columns behind those of the first. Of narrower elements a thread has metadata of one row: the first of two
 //! of row g, the second of row g + 8, and the third and fourth likewise for the columns behind. The manual shows this
-//! in figures only; it was compared with the order in which CUTLASS stores metadata, not with a device.
+//! in figures only; it was compared with the order in which CUTLASS stores metadata, not with a device. The rows of a
+//! warp of `wgmma` have the metadata that they would have in `mma.sp` of the same depth.
 //!
 //! Elements of b that meet nothing stored take no part, also where they are infinite.
 
 use super::block::{Checked, Worker};
 use super::lanes;
 use super::warp::Warp;
-use crate::code::{Item, Product, Sparsity};
+use crate::code::{Item, Shape, Sparsity};
 use crate::{Class, Fault};
 
 /// Bits of metadata of a chunk.
 const BITS: usize = 4;
 
 impl Worker<'_, '_> {
-    /// The columns of the elements that are stored of each row.
-    pub(super) fn stored_columns(&self, w: &Warp, p: &Product, s: Sparsity) -> Checked<Vec<Vec<usize>>> {
-        let threads = Sparsity::threads(p.shape, p.a.item);
+    /// The columns of the elements that are stored of each row; `above` rows of the matrix are not of this warp.
+    pub(super) fn stored_columns(
+        &self,
+        w: &Warp,
+        (shape, item): (Shape, Item),
+        s: Sparsity,
+        above: usize,
+    ) -> Checked<Vec<Vec<usize>>> {
+        let threads = Sparsity::threads(shape, item);
         let first = s.selector * threads;
         if first + threads > 4 {
             let what = format!(
@@ -35,21 +42,21 @@ impl Worker<'_, '_> {
         let holds = |lane: &usize| (first..first + threads).contains(&(lane % 4));
         let mask = lanes(u32::MAX).filter(holds).fold(0, super::set_bit);
         let metadata = self.words(w, mask, s.metadata)?;
-        let chunk = Sparsity::chunk(p.a.item);
+        let chunk = Sparsity::chunk(item);
         let of_row = |row: usize| {
             let mut columns = Vec::new();
-            for i in 0..p.shape.depth / chunk {
-                let (thread, at) = place(p.a.item, row, i);
+            for i in 0..shape.depth / chunk {
+                let (thread, at) = place(item, row, i);
                 let lane = row % 8 * 4 + first + thread;
                 let bits = metadata[lane] >> at & 15;
-                match stored(p.a.item, bits, s.ordered) {
+                match stored(item, bits, s.ordered) {
                     Some(within) => columns.extend(within.iter().map(|column| i * chunk + column)),
-                    None => return Err(self.bad_metadata(w, lane, (row, i * chunk), bits)),
+                    None => return Err(self.bad_metadata(w, lane, (above + row, i * chunk), bits)),
                 }
             }
             Ok(columns)
         };
-        (0..p.shape.rows).map(of_row).collect()
+        (0..shape.rows).map(of_row).collect()
     }
 
     #[cold]
@@ -57,8 +64,7 @@ impl Worker<'_, '_> {
         let what =
             format!("metadata 0b{bits:04b} of row {row} of a from column {column} on, which means nothing");
         let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
-        fault.instead =
-            "give two different indices, ascending for .sp::ordered_metadata; of .tf32, 0b0100 or 0b1110";
+        fault.instead = "give two different indices, ascending for .sp::ordered_metadata and wgmma; of .tf32, 0b0100 or 0b1110";
         fault
     }
 }

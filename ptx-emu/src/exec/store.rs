@@ -13,6 +13,7 @@ use super::warp::Warp;
 use crate::accesses::MemoryOperation;
 use crate::async_code::{BulkStore, Reduction, TensorCopy};
 use crate::code::Space;
+use crate::isa::tensor_reduction;
 use crate::{Class, Fault};
 
 /// Where the bytes of a copy go.
@@ -21,7 +22,8 @@ enum Target {
     Bytes(u64),
     /// Elements that are combined with those that are there.
     Elements(u64, Reduction),
-    Box(TensorBox),
+    /// A box of a tensor, whose elements are replaced or combined.
+    Box(TensorBox, Option<Reduction>),
 }
 
 /// A copy on its way.
@@ -112,15 +114,30 @@ impl Worker<'_, '_> {
         self.shared_addresses(w, mask, &t.shared, Space::Shared, &mut from)?;
         self.check_alignment(w, mask, &from, 128)?;
         for l in lanes(mask) {
-            let boxed = self.tensor_box(w, l, t)?;
+            let boxed = self.tensor_box(w, l, &t.at, true)?;
+            let reduction = t.reduction.map(|op| self.tensor_reduction(w, l, op, &boxed)).transpose()?;
             for (address, bytes, _) in boxed.map.rows(&boxed.place).into_iter().flatten() {
-                self.check_written(w, l, address, bytes)?;
+                match reduction {
+                    None => self.check_written(w, l, address, bytes)?,
+                    Some(_) => self.check_reduced(w, l, address, bytes)?,
+                }
             }
             let (bytes, swizzle) = (boxed.map.box_bytes(), boxed.map.swizzle);
-            self.issue_store(w, l, from[l], bytes, Target::Box(boxed))?;
+            self.issue_store(w, l, from[l], bytes, Target::Box(boxed, reduction))?;
             self.check_pattern(w, l, from[l], swizzle)?;
         }
         Ok(())
+    }
+
+    /// What a reduction does to the elements of a tensor, whose map says their type.
+    fn tensor_reduction(&self, w: &Warp, lane: usize, op: &str, boxed: &TensorBox) -> Checked<Reduction> {
+        let map = &boxed.map;
+        map.element_type().and_then(|ty| tensor_reduction(op, ty)).ok_or_else(|| {
+            let what = format!("`{op}` of a tensor of {:?} elements of {} bytes", map.kind, map.element);
+            let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
+            fault.instead = "encode the map with a type that the reduction takes";
+            fault
+        })
     }
 
     /// Checks and records what a copy writes.
@@ -265,7 +282,7 @@ impl Worker<'_, '_> {
         let what = "shared memory was written while this, beside the threads, was reading it";
         let mut fault = self.fault(w, 1 << lane, Class::AsyncCopy, what);
         fault.place = Some(self.place(pc));
-        fault.instead = "wait for its group before the memory is written again";
+        fault.instead = "wait for it before the memory is written again";
         self.locate_shared(&mut fault, place);
         fault
     }
@@ -293,15 +310,29 @@ impl Worker<'_, '_> {
                     update(a, to + at - a.base, reduction.bytes, |old| (reduction.f)(old, copied, 0));
                 }
             }
-            Target::Box(boxed) => {
+            Target::Box(boxed, reduction) => {
                 let map = &boxed.map;
                 let plain: Vec<u8> = units.flat_map(|at| unit(swizzled(from + at, map.swizzle))).collect();
                 for (row, to) in map.rows(&boxed.place).into_iter().enumerate() {
                     let Some((address, bytes, before)) = to else { continue };
                     let at = row * map.row_bytes() as usize + before as usize;
-                    write(address, &plain[at..at + bytes as usize]);
+                    let part = &plain[at..at + bytes as usize];
+                    match reduction {
+                        None => write(address, part),
+                        Some(reduction) => self.reduce_row(address, part, *reduction),
+                    }
                 }
             }
+        }
+    }
+
+    /// Changes the elements of a row of a tensor.
+    fn reduce_row(&self, address: u64, part: &[u8], reduction: Reduction) {
+        let Some(a) = self.grid.table.find(address) else { return };
+        for (i, element) in part.chunks(reduction.bytes as usize).enumerate() {
+            let copied = element.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
+            let at = address - a.base + i as u64 * u64::from(reduction.bytes);
+            update(a, at, reduction.bytes, |old| (reduction.f)(old, copied, 0));
         }
     }
 }

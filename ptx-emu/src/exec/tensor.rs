@@ -11,7 +11,7 @@ use super::memory::Addresses;
 use super::warp::Warp;
 use super::{PARAM_WINDOW, WINDOW};
 use crate::accesses::MemoryOperation;
-use crate::async_code::TensorCopy;
+use crate::async_code::{TensorCopy, TensorPlace};
 use crate::code::{Scope, Space};
 use crate::{Class, Fault, TensorMap};
 
@@ -31,15 +31,21 @@ pub(crate) fn swizzled(address: u64, swizzle: u32) -> u64 {
 }
 
 impl Worker<'_, '_> {
-    /// The box that a lane names.
-    pub(crate) fn tensor_box(&self, w: &Warp, lane: usize, t: &TensorCopy) -> Checked<TensorBox> {
+    /// The box that a lane names, to be changed or else read.
+    pub(crate) fn tensor_box(
+        &self,
+        w: &Warp,
+        lane: usize,
+        t: &TensorPlace,
+        changes: bool,
+    ) -> Checked<TensorBox> {
         let address = w.regs.get::<u64>(t.map, 1 << lane).map_err(|u| self.undefined(w, u))?[lane];
         let mut place = Vec::new();
         for slot in &t.place {
             place.push(self.words(w, 1 << lane, *slot)?[lane] as i32);
         }
         let map = self.tensor_map(w, lane, address)?;
-        self.check_place(w, lane, t, &map, &place)?;
+        self.check_place(w, lane, changes, &map, &place)?;
         let wrong = match map.dims.len() {
             n if n != place.len() => {
                 format!("{} coordinates for a tensor map of {n} dimensions", place.len())
@@ -62,7 +68,7 @@ impl Worker<'_, '_> {
         &self,
         w: &Warp,
         lane: usize,
-        t: &TensorCopy,
+        changes: bool,
         map: &TensorMap,
         place: &[i32],
     ) -> Checked<()> {
@@ -71,7 +77,7 @@ impl Worker<'_, '_> {
             let what = format!("a box that begins {inner} bytes into its row, which is no multiple of 16");
             return Err(self.fault(w, 1 << lane, Class::Misaligned, what));
         }
-        if t.barrier.is_none() && place.iter().any(|at| *at < 0) {
+        if changes && place.iter().any(|at| *at < 0) {
             let what = format!(
                 "a box is stored to {place:?}, which is before the tensor; only loads may begin there"
             );
@@ -125,7 +131,7 @@ impl Worker<'_, '_> {
         self.check_alignment(w, mask, &to, 128)?;
         let blocks = t.blocks.map(|slot| self.words(w, mask, slot)).transpose()?;
         for lane in lanes(mask) {
-            let boxed = Rc::new(self.tensor_box(w, lane, t)?);
+            let boxed = Rc::new(self.tensor_box(w, lane, &t.at, false)?);
             self.check_box(w, lane, &boxed)?;
             let all = match &blocks {
                 Some(blocks) => self.named_blocks(w, lane, blocks[lane] & 0xffff)?,
@@ -138,6 +144,15 @@ impl Worker<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// `cp.async.bulk.prefetch.tensor`: nothing happens, but the tensor must exist.
+    pub(crate) fn prefetch_tensor(&mut self, w: &Warp, mask: u32, at: &TensorPlace) -> Checked<()> {
+        lanes(mask).try_for_each(|lane| {
+            let boxed = self.tensor_box(w, lane, at, false)?;
+            let mut rows = boxed.map.rows(&boxed.place).into_iter().flatten();
+            rows.try_for_each(|(address, bytes, _)| self.lane_allocation(w, lane, address, bytes).map(drop))
+        })
     }
 
     /// The ranks of the blocks that a mask names.

@@ -24,6 +24,7 @@ impl Worker<'_, '_> {
             OfMap::Change(change) => self.change_map(w, mask, change),
             OfMap::Copy(places) => self.copy_map(w, mask, places),
             OfMap::Fence(at) => self.fence_map(w, mask, at),
+            OfMap::Prefetch(at) => self.prefetch_tensor(w, mask, at),
         }
     }
 

@@ -5,35 +5,36 @@
 //! where the schedule lets it early. Until the wait its sums belong to it, a left matrix in registers must stay, and what
 //! it reads of shared memory counts as read at the wait by lane 0, and must be what it was.
 //!
+//! The metadata of a sparse left matrix is read when the product is asked for; of the right matrix it then takes twice as many
+//! bytes of the inner dimension. How factors are added stands [beside](super::warpgroup).
+//!
 //! `wgmma.fence` orders products after what instructions did to their registers. A register that an instruction has
 //! written since, or a sum that one has read, must not be used.
 
-use half::{bf16, f16};
-
 use super::block::{Checked, Worker};
-use super::dot::{Factors, NARROW, WIDE, add_products};
 use super::grid::mix;
 use super::step::pred;
 use super::tensor::swizzled;
 use super::warp::Warp;
 use crate::async_code::{LeftMatrix, Wgmma};
 use crate::code::{Element, Op};
-use crate::isa::number::small_float;
 use crate::launch::Order;
 use crate::{Class, Fault};
 
 /// Rows of a warp.
-const ROWS: usize = 16;
-/// Bytes of the inner dimension.
-const DEPTH: usize = 32;
+pub(super) const ROWS: usize = 16;
+/// Bytes of the inner dimension of a left matrix.
+pub(super) const DEPTH: usize = 32;
 
 /// A product on its way.
-#[derive(Clone, Copy, Debug)]
-struct Pending {
-    pc: u32,
-    a: u64,
-    b: u64,
-    add: bool,
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub(super) pc: u32,
+    pub(super) a: u64,
+    pub(super) b: u64,
+    pub(super) add: bool,
+    /// Of a sparse left matrix, the columns of the elements that are stored, row by row.
+    pub(super) columns: Vec<Vec<usize>>,
     version: u64,
     /// Number of its group among those of the warp.
     group: u32,
@@ -80,22 +81,35 @@ impl Products {
 
 /// A matrix in shared memory: where it begins, and how it goes on.
 #[derive(Clone, Copy, Debug)]
-struct Matrix {
+pub(super) struct Matrix {
     /// The address in the block's own memory.
     start: u64,
     leading: u64,
     stride: u64,
     swizzle: u32,
     /// Whether the inner dimension is not the contiguous one.
-    transposed: bool,
+    pub(super) transposed: bool,
+    /// Bytes of the inner dimension that a product takes.
+    pub(super) bytes: usize,
 }
 
 impl Matrix {
     /// "Matrix Descriptor Format".
-    fn new(bits: u64, transposed: bool) -> Matrix {
+    fn new(bits: u64, transposed: bool, bytes: usize) -> Matrix {
         let field = |at: u32| (bits >> at & 0x3fff) << 4;
         let swizzle = [0, 128, 64, 32][(bits >> 62) as usize];
-        Matrix { start: field(0), leading: field(16), stride: field(32), swizzle, transposed }
+        Matrix { start: field(0), leading: field(16), stride: field(32), swizzle, transposed, bytes }
+    }
+
+    /// That of a product's left operand.
+    pub(super) fn left(bits: u64, p: &Wgmma) -> Matrix {
+        Matrix::new(bits, p.transposed[0], DEPTH)
+    }
+
+    /// That of its right operand.
+    pub(super) fn right(bits: u64, p: &Wgmma) -> Matrix {
+        let times = if p.sparsity.is_some() { 2 } else { 1 };
+        Matrix::new(bits, p.transposed[1], times * DEPTH)
     }
 
     /// What is wrong with the descriptor.
@@ -113,8 +127,17 @@ impl Matrix {
                 "a matrix at 0x{:x}: with a swizzle of {} bytes, it begins in the first row of {repeats} bytes",
                 self.start, self.swizzle
             )),
+            _ if !self.transposed && self.bytes > DEPTH && self.leaves_row(within) => Some(format!(
+                "unsupported in ptx-emu: {} bytes of the inner dimension from byte {within} of a row of {} on",
+                self.bytes, self.swizzle
+            )),
             _ => None,
         }
+    }
+
+    /// Whether what a product takes does not lie within a row of the swizzle.
+    fn leaves_row(&self, within: u64) -> bool {
+        self.swizzle != 0 && within + self.bytes as u64 > u64::from(self.swizzle)
     }
 
     /// Where 16 bytes lie. Where the inner dimension is contiguous: of this row, from byte 16 `unit` of it on. Else: of
@@ -135,12 +158,12 @@ impl Matrix {
     }
 
     /// The units of so many rows or columns from `first` on.
-    fn units(&self, first: usize, outer: usize, element: Element) -> Vec<u64> {
+    pub(super) fn units(&self, first: usize, outer: usize, element: Element) -> Vec<u64> {
         let (first, outer) = (first as u64, outer as u64);
         let bytes = element.bytes() as u64;
-        let depth = DEPTH as u64 / bytes;
+        let (depth, across) = (self.bytes as u64 / bytes, self.bytes as u64 / 16);
         match self.transposed {
-            false => (first..first + outer).flat_map(|r| (0..2).map(move |u| self.unit(r, u))).collect(),
+            false => (first..first + outer).flat_map(|r| (0..across).map(move |u| self.unit(r, u))).collect(),
             true => {
                 let units = first * bytes / 16..(first + outer) * bytes / 16;
                 (0..depth).flat_map(|k| units.clone().map(move |u| self.unit(k, u))).collect()
@@ -149,17 +172,9 @@ impl Matrix {
     }
 }
 
-/// The factor of an element's bits.
-fn float(element: Element, bits: u32) -> f32 {
-    match element {
-        Element::F16 => f16::from_bits(bits as u16).to_f32(),
-        Element::Bf16 => bf16::from_bits(bits as u16).to_f32(),
-        Element::Tf32 => f32::from_bits(bits & !0x1fff),
-        Element::E4m3 => small_float(bits, 4),
-        Element::E5m2 => small_float(bits, 5),
-        Element::S8 => f32::from(bits as u8 as i8),
-        Element::U8 => f32::from(bits as u8),
-    }
+/// Rows of the left matrix that are those of other warps of the group, before the warp's own.
+pub(super) fn rows_above(w: &Warp) -> usize {
+    ROWS * (w.number as usize % 4)
 }
 
 impl<'g> Worker<'g, '_> {
@@ -175,11 +190,12 @@ impl<'g> Worker<'g, '_> {
             return Err(self.misuse(w, "lanes of a warp disagree whether sums are added to".into(), ""));
         }
         self.step_together(w, (a, b))?;
+        let columns = self.columns_of_group(w, p)?;
         self.check_operands(w, w.now.pc, p, (a, b))?;
         let version = self.versions(w, p, (a, b));
         let own = &mut self.products.warps[w.index as usize];
         let (pc, group, add) = (w.now.pc, own.groups, holds != 0);
-        own.pending.push(Pending { pc, a, b, add, version, group, done: false });
+        own.pending.push(Pending { pc, a, b, add, columns, version, group, done: false });
         let schedule = self.grid.schedule;
         let number = u64::from(own.groups) << 32 | self.copies.turns();
         let early = schedule.order != Order::InOrder && mix(schedule.seed ^ number).is_multiple_of(2);
@@ -217,7 +233,7 @@ impl<'g> Worker<'g, '_> {
         for p in self.products.warps[w.index as usize].pending.clone().iter().filter(|p| over(p)) {
             let product = self.product(p.pc);
             if self.versions(w, product, (p.a, p.b)) != p.version {
-                let place = self.shared.place(Matrix::new(p.b, false).start, w.rank);
+                let place = self.shared.place(Matrix::right(p.b, product).start, w.rank);
                 return Err(self.written_meanwhile(w, 0, p.pc, place));
             }
             self.check_operands(w, p.pc, product, (p.a, p.b))?;
@@ -230,7 +246,7 @@ impl<'g> Worker<'g, '_> {
     }
 
     /// The product at an instruction.
-    fn product(&self, pc: u32) -> &'g Wgmma {
+    pub(super) fn product(&self, pc: u32) -> &'g Wgmma {
         match &self.grid.code.ops[pc as usize].op {
             Op::Wgmma(product) => product,
             _ => unreachable!("a pending product is of such an instruction"),
@@ -350,15 +366,14 @@ impl<'g> Worker<'g, '_> {
 
     /// The matrices in shared memory that a warp reads, each with its elements, and the units of 16 bytes.
     fn operands(&self, w: &Warp, p: &Wgmma, (a, b): (u64, u64)) -> Vec<(u64, Matrix, Element, Vec<u64>)> {
-        let first = ROWS * (w.number as usize % 4);
-        let one = |bits, transposed, element, first, outer| {
-            let matrix = Matrix::new(bits, transposed);
+        let first = rows_above(w);
+        let one = |bits, matrix: Matrix, element, first, outer| {
             let places = matrix.units(first, outer, element).into_iter();
             (bits, matrix, element, places.map(|unit| self.shared.place(unit, w.rank)).collect())
         };
-        let right = one(b, p.transposed[1], p.right, 0, p.columns);
+        let right = one(b, Matrix::right(b, p), p.right, 0, p.columns);
         match p.a {
-            LeftMatrix::Shared(_) => vec![one(a, p.transposed[0], p.left, first, ROWS), right],
+            LeftMatrix::Shared(_) => vec![one(a, Matrix::left(a, p), p.left, first, ROWS), right],
             LeftMatrix::Registers(_) => vec![right],
         }
     }
@@ -391,107 +406,9 @@ impl<'g> Worker<'g, '_> {
         let mut pending = std::mem::take(&mut self.products.warps[w.index as usize].pending);
         for p in pending.iter_mut().filter(|p| !p.done && which(p)) {
             p.done = true;
-            self.compute(w, *p)?;
+            self.compute(w, p)?;
         }
         self.products.warps[w.index as usize].pending = pending;
         Ok(())
     }
-
-    fn compute(&mut self, w: &mut Warp, pending: Pending) -> Checked<()> {
-        let p = self.product(pending.pc);
-        let first = ROWS * (w.number as usize % 4);
-        let depth = DEPTH / p.left.bytes();
-        debug_assert_eq!(depth, p.depth);
-        let left = match &p.a {
-            LeftMatrix::Shared(_) => {
-                self.matrix(w, Matrix::new(pending.a, p.transposed[0]), p.left, first, ROWS)
-            }
-            LeftMatrix::Registers(slots) => self.left_registers(w, slots, p.left)?,
-        };
-        let right = self.matrix(w, Matrix::new(pending.b, p.transposed[1]), p.right, 0, p.columns);
-        let mut d = self.sums(w, p, pending.add)?;
-        let sign = |negated: bool| if negated { -1.0 } else { 1.0 };
-        let scale = sign(p.negated[0]) * sign(p.negated[1]);
-        let integers = matches!(p.left, Element::S8 | Element::U8);
-        let kept = if p.left.bytes() == 1 { NARROW } else { WIDE };
-        let factors = |rows: &[Vec<f32>], element: Element, by: f32| -> Vec<Factors> {
-            let least = element.least_exponent();
-            rows.iter().map(|row| Factors::new(row.iter().map(|v| v * by), least)).collect()
-        };
-        let (a, b) = (factors(&left, p.left, scale), factors(&right, p.right, 1.0));
-        for (r, sums) in d.iter_mut().enumerate() {
-            for (c, sum) in sums.iter_mut().enumerate() {
-                *sum = match integers {
-                    true => {
-                        let product = |(a, b): (&f32, &f32)| *a as i32 * *b as i32;
-                        let total: i32 = left[r].iter().zip(&right[c]).map(product).sum();
-                        sum.wrapping_add(total as u32)
-                    }
-                    false => add_products(f32::from_bits(*sum), &a[r], &b[c], kept).to_bits(),
-                };
-            }
-        }
-        self.put_sums(w, p, &d);
-        Ok(())
-    }
-
-    /// Rows of the left matrix, or columns of the right one, as rows of the inner dimension.
-    fn matrix(&self, w: &Warp, m: Matrix, element: Element, first: usize, outer: usize) -> Vec<Vec<f32>> {
-        let units = m.units(first, outer, element).into_iter().flat_map(|unit| {
-            let offset = (self.shared.place(unit, w.rank) - u64::from(crate::decode::SHARED_BASE)) as usize;
-            [0, 8].map(|half| self.shared.read(offset + half, 8).to_le_bytes())
-        });
-        let bytes: Vec<u8> = units.flatten().collect();
-        let size = element.bytes();
-        let bits = |at: usize| (0..size).rev().fold(0u32, |bits, i| bits << 8 | u32::from(bytes[at + i]));
-        let depth = DEPTH / size;
-        let at =
-            |o: usize, k: usize| if m.transposed { (k * outer + o) * size } else { o * DEPTH + k * size };
-        (0..outer).map(|o| (0..depth).map(|k| float(element, bits(at(o, k)))).collect()).collect()
-    }
-
-    /// The rows of a warp of a left matrix in registers: those of `mma.sync`.
-    fn left_registers(&self, w: &Warp, slots: &[u32], element: Element) -> Checked<Vec<Vec<f32>>> {
-        let each = element.per_register();
-        let mut rows = vec![vec![0.0; 8 * each]; ROWS];
-        for (r, slot) in slots.iter().enumerate() {
-            let register = self.words(w, u32::MAX, *slot)?;
-            for (lane, value) in register.iter().enumerate() {
-                for i in 0..each {
-                    let k = each * (lane % 4) + i + 4 * each * (r / 2);
-                    let bits = value >> (8 * element.bytes() * i);
-                    rows[lane / 4 + 8 * (r % 2)][k] = float(element, bits);
-                }
-            }
-        }
-        Ok(rows)
-    }
-
-    /// The sums so far, by row and column, as bits; zeros where they are replaced.
-    fn sums(&self, w: &Warp, p: &Wgmma, add: bool) -> Checked<Vec<Vec<u32>>> {
-        let mut d = vec![vec![0; p.columns]; ROWS];
-        for (r, slot) in p.d.iter().enumerate().filter(|_| add) {
-            let register = self.words(w, u32::MAX, *slot)?;
-            for (lane, bits) in register.iter().enumerate() {
-                let (row, column) = place_of_sum(r, lane);
-                d[row][column] = *bits;
-            }
-        }
-        Ok(d)
-    }
-
-    fn put_sums(&self, w: &mut Warp, p: &Wgmma, d: &[Vec<u32>]) {
-        for (r, slot) in p.d.iter().enumerate() {
-            let out: [u32; 32] = std::array::from_fn(|lane| {
-                let (row, column) = place_of_sum(r, lane);
-                d[row][column]
-            });
-            w.regs.set(*slot, u32::MAX, &out);
-        }
-    }
-}
-
-/// The row within the warp's, and the column, of a sum.
-fn place_of_sum(register: usize, lane: usize) -> (usize, usize) {
-    (lane / 4 + 8 * (register / 2 % 2), 8 * (register / 4) + 2 * (lane % 4) + register % 2)
 }

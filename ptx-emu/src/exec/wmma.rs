@@ -43,9 +43,10 @@ impl Worker<'_, '_> {
         let (b, c) = (read(&p.b)?, read(&p.c)?);
         let (a, columns) = match p.sparsity {
             None => (read(&p.a)?, vec![(0..p.shape.depth).collect(); p.shape.rows]),
-            Some(sparsity) => {
-                (self.gathered(w, p.shape.packed(), &p.a)?, self.stored_columns(w, p, sparsity)?)
-            }
+            Some(sparsity) => (
+                self.gathered(w, p.shape.packed(), &p.a)?,
+                self.stored_columns(w, (p.shape, p.a.item), sparsity, 0)?,
+            ),
         };
         let mut d = Matrix::new(p.shape.extent(Role::Sum));
         for (row, columns) in columns.iter().enumerate() {
@@ -218,7 +219,8 @@ fn sum(p: &Product, factors: &[(u64, u64)], c: u64) -> u64 {
     }
 }
 
-fn total(sum: i64, saturate: bool) -> u64 {
+/// A sum of 32 bits, which wraps unless it is clamped.
+pub(super) fn total(sum: i64, saturate: bool) -> u64 {
     let sum = if saturate { sum.clamp(i32::MIN.into(), i32::MAX.into()) } else { sum };
     u64::from(sum as u32)
 }

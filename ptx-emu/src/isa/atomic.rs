@@ -228,6 +228,22 @@ pub(super) fn reduction(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
     }
 }
 
+/// The update of a scalar of a type, if the operation has it.
+pub(super) fn update_of(op: &str, ty: Type) -> Option<Update> {
+    of(op).find(|(_, types, _)| types.contains(&ty)).map(|(.., f)| *f)
+}
+
+/// What a reduction of a tensor does to elements of a type: halves are not flushed, and bits have no sign.
+pub(crate) fn tensor_reduction(op: &str, ty: Type) -> Option<Reduction> {
+    let (name, ty) = match (op, ty) {
+        (".add" | ".min" | ".max", Type::F16 | Type::Bf16) => (format!("{op}.noftz"), ty),
+        (".and" | ".or" | ".xor", Type::U32 | Type::S32) => (op.into(), Type::B32),
+        (".and" | ".or" | ".xor", Type::U64 | Type::S64) => (op.into(), Type::B64),
+        _ => (op.into(), ty),
+    };
+    update_of(&name, ty).map(|f| Reduction { bytes: ty.bytes(), f })
+}
+
 /// The form that a scalar or vector type has; why it has none.
 fn illegal(s: &Suffixes) -> Option<&'static str> {
     let halves = s.ty.bits() == 16 && s.op != ".cas" || matches!(s.ty, Type::F16x2 | Type::Bf16x2);

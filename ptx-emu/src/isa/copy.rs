@@ -226,20 +226,30 @@ fn copy_arrives(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 }
 
 /// `cp.async.bulk.dst.global.mbarrier::complete_tx::bytes{.multicast::cluster}{.L2::cache_hint} [d], [s], n, [bar]{, blocks}{, policy}`
-/// and
+/// `cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [d], [s], n, [bar]` and
 /// `cp.async.bulk.prefetch.L2.global{.L2::cache_hint} [s], n{, policy}`
 fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if let Some(op) = super::tensor::bulk(d)? {
         return Ok(op);
     }
     let prefetches = d.eat(".prefetch");
+    if prefetches && d.eat(".tensor") {
+        return super::tensor::prefetch(d);
+    }
     let into = match prefetches {
-        true => d.choose(&[(".L2", ())]),
-        false => d.choose(&[(".shared::cluster", ()), (".shared::cta", ())]),
+        true => d.choose(&[(".L2", Space::Global)]),
+        false => d.choose(&[(".shared::cluster", Space::Cluster), (".shared::cta", Space::Shared)]),
     };
-    let whole = into.is_some() && d.eat(".global") && (prefetches || d.eat(".mbarrier::complete_tx::bytes"));
-    let several = !prefetches && d.eat(".multicast::cluster");
-    let hinted = d.eat(".L2::cache_hint");
+    let source = d.choose(&[(".global", Space::Global), (".shared::cta", Space::Shared)]);
+    // Within shared memory, a copy is to the cluster, in which the block itself is.
+    let between = source == Some(Space::Shared);
+    let possible = !between || !prefetches && into == Some(Space::Cluster);
+    let whole = into.is_some()
+        && source.is_some()
+        && possible
+        && (prefetches || d.eat(".mbarrier::complete_tx::bytes"));
+    let several = !prefetches && !between && d.eat(".multicast::cluster");
+    let hinted = !between && d.eat(".L2::cache_hint");
     if !whole || d.peek().is_some() {
         return d.error(format!("unsupported in ptx-emu: {}", d.name()));
     }
@@ -259,9 +269,10 @@ fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     Ok(Op::Bulk(Box::new(BulkCopy {
         to: d.address(0, true)?,
-        from: d.address(1, false)?,
+        from: d.address(1, between)?,
         bytes: d.src(2, Type::U32)?,
         barrier: d.address(3, true)?,
+        source: if between { Space::Shared } else { Space::Global },
         blocks: if several { Some(d.src(4, Type::U16)?) } else { None },
     })))
 }

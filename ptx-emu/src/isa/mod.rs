@@ -33,6 +33,7 @@ mod warp;
 mod wgmma;
 mod wmma;
 
+pub(crate) use atomic::tensor_reduction;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -95,7 +96,7 @@ const ROWS: &[&[Row]] = &[
 ];
 
 /// Instructions of the manual that are parsed but not executed.
-const UNSUPPORTED: &[&str] = &["clusterlaunchcontrol", "istypep", "multimem", "sured", "tcgen05"];
+const UNSUPPORTED: &[&str] = &["clusterlaunchcontrol", "istypep", "multimem", "tcgen05"];
 
 /// How an opcode is decoded.
 pub(crate) enum Lookup {

@@ -2,14 +2,14 @@
 //! tensor maps ("tensormap.replace").
 
 use super::Decoder;
-use crate::async_code::{BulkStore, MapChange, OfMap, Reduction, TensorCopy};
+use crate::async_code::{BulkStore, MapChange, OfMap, Reduction, TensorCopy, TensorPlace};
 use crate::code::{Op, RegisterOperand, Space};
 use crate::decode::Decode;
 use crate::exec::regs::Bank;
 use crate::parse::ast::OperandKind;
 use crate::parse::types::Type;
 use crate::parse::{Parsed, error};
-use crate::tensor_map::MapField;
+use crate::tensor_map::{ElementKind, MapField};
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[("tensormap", tensormap)];
 
@@ -46,8 +46,11 @@ fn store(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 
 /// `cp.reduce.async.bulk.global.shared::cta.bulk_group{.L2::cache_hint}.op{.noftz}.type [d], [s], n{, policy}`
 pub(super) fn reduce(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    let known =
-        [".async", ".bulk", ".global", ".shared::cta", ".bulk_group"].iter().all(|suffix| d.eat(suffix));
+    let bulk = d.eat(".async") && d.eat(".bulk");
+    if bulk && d.eat(".tensor") {
+        return reduce_tensor(d);
+    }
+    let known = bulk && [".global", ".shared::cta", ".bulk_group"].iter().all(|suffix| d.eat(suffix));
     if !known {
         return d.error(format!("unsupported in ptx-emu: {}", d.name()));
     }
@@ -73,7 +76,7 @@ fn hint(d: &mut Decode<'_, '_>) -> Parsed<usize> {
 /// `cp.async.bulk.tensor.dim.global.shared::cta{.tile}.bulk_group{.L2::cache_hint} [map, {c}], [s]{, policy}`
 fn tensor(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.eat(".tensor");
-    let dimensions = d.require(&[(".1d", 1), (".2d", 2), (".3d", 3), (".4d", 4), (".5d", 5)])?;
+    let dimensions = d.require(DIMENSIONS)?;
     if d.eat(".global") {
         d.require(&[(".shared::cta", ())])?;
         d.eat(".tile");
@@ -82,9 +85,7 @@ fn tensor(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         }
         let n = 2 + hint(d)?;
         d.operands(n, n)?;
-        let (map, place) = place(d, 0, dimensions)?;
-        let shared = d.address(1, true)?;
-        return Ok(Op::TensorStore(Box::new(TensorCopy { map, place, shared, barrier: None, blocks: None })));
+        return stored(d, dimensions, None);
     }
     let into = d.choose(&[(".shared::cluster", ()), (".shared::cta", ())]).is_some();
     let known = into && d.eat(".global") && {
@@ -97,14 +98,62 @@ fn tensor(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         return d.error(format!("unsupported in ptx-emu: {}", d.name()));
     }
     d.operands(n, n)?;
-    let (map, place) = place(d, 1, dimensions)?;
+    let at = place(d, 1, dimensions)?;
     let blocks = if several { Some(d.src(3, Type::U16)?) } else { None };
     let (shared, barrier) = (d.address(0, true)?, Some(d.address(2, true)?));
-    Ok(Op::TensorLoad(Box::new(TensorCopy { map, place, shared, barrier, blocks })))
+    Ok(Op::TensorLoad(Box::new(TensorCopy { at, shared, barrier, blocks, reduction: None })))
+}
+
+/// The operands of a store, or of a reduction: `[map, {c}], [s]`.
+fn stored(d: &mut Decode<'_, '_>, dimensions: usize, reduction: Option<&'static str>) -> Parsed<Op> {
+    let (at, shared) = (place(d, 0, dimensions)?, d.address(1, true)?);
+    Ok(Op::TensorStore(Box::new(TensorCopy { at, shared, barrier: None, blocks: None, reduction })))
+}
+
+const REDUCTIONS: &[(&str, &str)] = &[
+    (".add", ".add"),
+    (".min", ".min"),
+    (".max", ".max"),
+    (".inc", ".inc"),
+    (".dec", ".dec"),
+    (".and", ".and"),
+    (".or", ".or"),
+    (".xor", ".xor"),
+];
+
+const DIMENSIONS: &[(&str, usize)] = &[(".1d", 1), (".2d", 2), (".3d", 3), (".4d", 4), (".5d", 5)];
+
+/// `cp.reduce.async.bulk.tensor.dim.global.shared::cta.op{.tile}.bulk_group{.L2::cache_hint} [map, {c}], [s]{, policy}`
+fn reduce_tensor(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let dimensions = d.require(DIMENSIONS)?;
+    d.require(&[(".global", ())])?;
+    d.require(&[(".shared::cta", ())])?;
+    let op = d.require(REDUCTIONS)?;
+    d.eat(".tile");
+    let (known, n) = (d.eat(".bulk_group"), 2 + hint(d)?);
+    if !known || d.peek().is_some() {
+        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+    }
+    d.operands(n, n)?;
+    stored(d, dimensions, Some(op))
+}
+
+/// `cp.async.bulk.prefetch.tensor.dim.L2.global{.tile}{.L2::cache_hint} [map, {c}]{, policy}`
+pub(super) fn prefetch(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let dimensions = d.require(DIMENSIONS)?;
+    d.require(&[(".L2", ())])?;
+    d.require(&[(".global", ())])?;
+    d.eat(".tile");
+    let n = 1 + hint(d)?;
+    if d.peek().is_some() {
+        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+    }
+    d.operands(n, n)?;
+    Ok(Op::TensorMap(Box::new(OfMap::Prefetch(place(d, 0, dimensions)?))))
 }
 
 /// `[map, {x, y}]`: slots of the map's address and of the coordinates.
-fn place(d: &mut Decode<'_, '_>, i: usize, dimensions: usize) -> Parsed<(u32, Vec<u32>)> {
+fn place(d: &mut Decode<'_, '_>, i: usize, dimensions: usize) -> Parsed<TensorPlace> {
     let o = d.operand(i);
     let OperandKind::Tensor(map, coordinates) = &o.kind else {
         return error(o.at, "a place in a tensor, [map, {x, y}], was expected");
@@ -114,7 +163,7 @@ fn place(d: &mut Decode<'_, '_>, i: usize, dimensions: usize) -> Parsed<(u32, Ve
         return error(o.at, format!("{dimensions} coordinates were expected, not {n}"));
     }
     let place: Parsed<Vec<u32>> = coordinates.iter().map(|c| d.element_src(c, Type::S32)).collect();
-    Ok((d.named(map, o.at, Type::B64)?, place?))
+    Ok(TensorPlace { map: d.named(map, o.at, Type::B64)?, place: place? })
 }
 
 /// A field as the manual names it: of the whole map, of a dimension, or one whose values have numbers.
@@ -125,6 +174,29 @@ enum Named {
     Number(MapField, &'static [u32]),
 }
 
+/// Bytes and kind of each type of element, in the order of the manual's table.
+const ELEMENTS: &[u32] = {
+    use ElementKind::{BFloat, Float, Signed, Unsigned};
+    const fn of(bytes: u32, kind: ElementKind) -> u32 {
+        bytes | (kind as u32) << 8
+    }
+    &[
+        of(1, Unsigned),
+        of(2, Unsigned),
+        of(4, Unsigned),
+        of(4, Signed),
+        of(8, Unsigned),
+        of(8, Signed),
+        of(2, Float),
+        of(4, Float),
+        of(4, Float),
+        of(8, Float),
+        of(2, BFloat),
+        of(4, Float),
+        of(4, Float),
+    ]
+};
+
 const FIELDS: &[(&str, Named)] = &[
     (".global_address", Named::Whole(MapField::Address, Type::B64)),
     (".rank", Named::Whole(MapField::Rank, Type::B32)),
@@ -132,7 +204,7 @@ const FIELDS: &[(&str, Named)] = &[
     (".global_dim", Named::Each(MapField::Dim, 4, Type::B32)),
     (".global_stride", Named::Each(MapField::Stride, 3, Type::B64)),
     (".element_stride", Named::Each(|_| MapField::Only(1), 4, Type::B32)),
-    (".elemtype", Named::Number(MapField::Element, &[1, 2, 4, 4, 8, 8, 2, 4, 4, 8, 2, 4, 4])),
+    (".elemtype", Named::Number(MapField::Element, ELEMENTS)),
     (".interleave_layout", Named::Number(MapField::Only(0), &[0, 1, 2])),
     (".swizzle_mode", Named::Number(MapField::Swizzle, &[0, 32, 64, 128])),
     (".swizzle_atomicity", Named::Number(MapField::Only(0), &[0, 1, 2, 3])),

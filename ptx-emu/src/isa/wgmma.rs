@@ -2,7 +2,7 @@
 
 use super::Decoder;
 use crate::async_code::{LeftMatrix, Wgmma};
-use crate::code::{Element, Op};
+use crate::code::{Element, Item, Op, Shape, Sparsity};
 use crate::decode::Decode;
 use crate::isa::matrix::registers;
 use crate::parse::ast::{Number, OperandKind};
@@ -11,18 +11,32 @@ use crate::parse::{Parsed, error};
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[("wgmma", wgmma)];
 
-/// Depth, the type of sums, and types of the left and the right matrix.
-type Form =
-    (&'static str, usize, Type, &'static [(&'static str, Element)], &'static [(&'static str, Element)]);
+/// Depth and the type of sums, what sums are, and types of the left and the right matrix.
+type Form = (&'static str, Item, &'static [(&'static str, Element)], &'static [(&'static str, Element)]);
 
 const BYTES: &[(&str, Element)] = &[(".s8", Element::S8), (".u8", Element::U8)];
 const FLOATS: &[(&str, Element)] = &[(".e4m3", Element::E4m3), (".e5m2", Element::E5m2)];
+const HALVES: &[(&str, Element)] = &[(".f16", Element::F16)];
+const BRAINS: &[(&str, Element)] = &[(".bf16", Element::Bf16)];
+const SINGLES: &[(&str, Element)] = &[(".tf32", Element::Tf32)];
 const FORMS: &[Form] = &[
-    ("k16.f32", 16, Type::F32, &[(".f16", Element::F16)], &[(".f16", Element::F16)]),
-    ("k16.f32", 16, Type::F32, &[(".bf16", Element::Bf16)], &[(".bf16", Element::Bf16)]),
-    ("k8.f32", 8, Type::F32, &[(".tf32", Element::Tf32)], &[(".tf32", Element::Tf32)]),
-    ("k32.f32", 32, Type::F32, FLOATS, FLOATS),
-    ("k32.s32", 32, Type::S32, BYTES, BYTES),
+    ("k16.f32", Item::F32, HALVES, HALVES),
+    ("k16.f16", Item::F16, HALVES, HALVES),
+    ("k16.f32", Item::F32, BRAINS, BRAINS),
+    ("k8.f32", Item::F32, SINGLES, SINGLES),
+    ("k32.f32", Item::F32, FLOATS, FLOATS),
+    ("k32.f16", Item::F16, FLOATS, FLOATS),
+    ("k32.s32", Item::S32, BYTES, BYTES),
+];
+/// Sparse products, of the same elements with twice the depth.
+const SPARSE: &[Form] = &[
+    ("k32.f32", Item::F32, HALVES, HALVES),
+    ("k32.f16", Item::F16, HALVES, HALVES),
+    ("k32.f32", Item::F32, BRAINS, BRAINS),
+    ("k16.f32", Item::F32, SINGLES, SINGLES),
+    ("k64.f32", Item::F32, FLOATS, FLOATS),
+    ("k64.f16", Item::F16, FLOATS, FLOATS),
+    ("k64.s32", Item::S32, BYTES, BYTES),
 ];
 
 fn wgmma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -46,34 +60,76 @@ fn wgmma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
 }
 
-/// `wgmma.mma_async.sync.aligned.shape.dtype.atype.btype d, a, b, add{, scales}{, transpositions}`
+/// `wgmma.mma_async{.sp}.sync.aligned.shape{.satfinite}.dtype.atype.btype
+/// d, a, b{, metadata, selector}, add{, scales}{, transpositions}`
 fn product(d: &mut Decode<'_, '_>, name: &str) -> Parsed<Op> {
-    let Some((columns, depth, sum, left, right)) = form(name) else {
+    let Some(form) = form(name) else {
         return d.error(format!("unsupported in ptx-emu: {name}"));
     };
+    let Found { sparse, saturate, columns, sum, left, right } = form;
     d.skip();
     let in_registers = matches!(d.operand(1).kind, OperandKind::Vector(_));
-    let scales = if sum == Type::F32 { 2 } else { 0 };
+    let scales = if sum == Item::S32 { 0 } else { 2 };
     let halves = matches!(left, Element::F16 | Element::Bf16);
     let turns = if !halves { 0 } else { 2 - usize::from(in_registers) };
-    d.operands(4 + scales + turns, 4 + scales + turns)?;
+    // Where the predicate stands.
+    let at = if sparse { 5 } else { 3 };
+    d.operands(at + 1 + scales + turns, at + 1 + scales + turns)?;
     let a = match in_registers {
         true => LeftMatrix::Registers(registers(d, 1, Type::B32, 4)?),
         false => LeftMatrix::Shared(d.src(1, Type::B64)?),
     };
+    let b = d.src(2, Type::B64)?;
+    let depth = if sparse { 64 } else { 32 } / left.bytes();
+    let sparsity = if sparse { Some(sparsity(d, columns, depth, left)?) } else { None };
+    let add = d.pred(at)?;
     let mut negated = [false; 2];
     for (i, negated) in negated.iter_mut().enumerate().take(scales) {
-        *negated = scale(d, 4 + i)?;
+        *negated = scale(d, at + 1 + i)?;
     }
-    let turned = |d: &Decode<'_, '_>, i: usize| Ok::<_, crate::parse::Error>(d.immediate(i, 1)? == 1);
-    let transposed = match (turns, 4 + scales) {
-        (2, i) => [turned(d, i)?, turned(d, i + 1)?],
-        (1, i) => [false, turned(d, i)?],
-        _ => [false; 2],
+    let transposed = transposed(d, at + 1 + scales, turns)?;
+    let (ty, each) = match sum {
+        Item::F32 => (Type::F32, 1),
+        Item::F16 => (Type::F16x2, 2),
+        _ => (Type::S32, 1),
     };
-    let (b, add) = (d.src(2, Type::B64)?, d.pred(3)?);
-    let sums = registers(d, 0, sum, columns / 2)?;
-    Ok(Op::Wgmma(Box::new(Wgmma { left, right, depth, columns, d: sums, a, b, add, transposed, negated })))
+    let sums = registers(d, 0, ty, columns / 2 / each)?;
+    Ok(Op::Wgmma(Box::new(Wgmma {
+        left,
+        right,
+        sum,
+        saturate,
+        sparsity,
+        columns,
+        d: sums,
+        a,
+        b,
+        add,
+        transposed,
+        negated,
+        depth,
+    })))
+}
+
+/// The metadata and the selector of a sparse left matrix.
+fn sparsity(d: &mut Decode<'_, '_>, columns: usize, depth: usize, left: Element) -> Parsed<Sparsity> {
+    let shape = Shape { rows: 16, columns, depth };
+    let most = 4 / Sparsity::threads(shape, left.item()) - 1;
+    let OperandKind::Name(_) = d.operand(3).kind else {
+        return error(d.operand(3).at, "a register with metadata was expected");
+    };
+    let (metadata, selector) = (d.src(3, Type::B32)?, d.immediate(4, most as u64)? as usize);
+    Ok(Sparsity { metadata, selector, ordered: true })
+}
+
+/// Whether each matrix is transposed, of which `turns` say so.
+fn transposed(d: &Decode<'_, '_>, at: usize, turns: usize) -> Parsed<[bool; 2]> {
+    let turned = |i: usize| Ok::<_, crate::parse::Error>(d.immediate(i, 1)? == 1);
+    Ok(match turns {
+        2 => [turned(at)?, turned(at + 1)?],
+        1 => [false, turned(at)?],
+        _ => [false; 2],
+    })
 }
 
 /// 1 or -1; whether it is the latter.
@@ -85,23 +141,35 @@ fn scale(d: &Decode<'_, '_>, i: usize) -> Parsed<bool> {
     }
 }
 
-/// Columns, depth and types of a product that exists.
-fn form(name: &str) -> Option<(usize, usize, Type, Element, Element)> {
-    let shape = name.strip_prefix("wgmma.mma_async.sync.aligned.m64n")?;
+/// A product that exists.
+struct Found {
+    sparse: bool,
+    saturate: bool,
+    columns: usize,
+    sum: Item,
+    left: Element,
+    right: Element,
+}
+
+fn form(name: &str) -> Option<Found> {
+    let name = name.strip_prefix("wgmma.mma_async")?;
+    let (sparse, name) = name.strip_prefix(".sp").map_or((false, name), |rest| (true, rest));
+    let shape = name.strip_prefix(".sync.aligned.m64n")?;
     let digits = shape.bytes().take_while(u8::is_ascii_digit).count();
     let (columns, rest) = shape.split_at(digits);
     let columns: usize =
         columns.parse().ok().filter(|n: &usize| n.is_multiple_of(8) && (8..=256).contains(n))?;
-    let found = FORMS.iter().find_map(|(shape, depth, sum, left, right)| {
-        let types = rest.strip_prefix(shape)?;
-        let (left, right) = left
-            .iter()
-            .flat_map(|l| right.iter().map(move |r| (l, r)))
-            .find(|(l, r)| types.strip_prefix(l.0) == Some(r.0))?;
-        Some((*depth, *sum, left.1, right.1))
-    });
-    let (depth, sum, left, right) = found?;
-    // Of integers, there are not all numbers of columns.
-    let exists = sum == Type::F32 || columns.is_multiple_of(16) || columns <= 24;
-    exists.then_some((columns, depth, sum, left, right))
+    // ptxas takes it behind the shape and behind the types.
+    let plain = rest.replacen(".satfinite", "", 1);
+    let saturate = plain.len() < rest.len();
+    let forms = if sparse { SPARSE } else { FORMS };
+    let (sum, left, right) = forms.iter().find_map(|(shape, sum, left, right)| {
+        let types = plain.strip_prefix(shape)?;
+        let mut pairs = left.iter().flat_map(|l| right.iter().map(move |r| (l, r)));
+        let (left, right) = pairs.find(|(l, r)| types.strip_prefix(l.0) == Some(r.0))?;
+        Some((*sum, left.1, right.1))
+    })?;
+    // Of integers, there are not all numbers of columns, and they alone are clamped.
+    let exists = if sum == Item::S32 { columns.is_multiple_of(16) || columns <= 24 } else { !saturate };
+    exists.then_some(Found { sparse, saturate, columns, sum, left, right })
 }

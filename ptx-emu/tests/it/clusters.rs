@@ -1,6 +1,6 @@
 //! Manual, "barrier.cluster", "mapa", "setmaxnreg", and accesses to `.shared::cluster`: blocks that share their memory.
 
-use ptx_emu::{Class, Fault, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run};
+use ptx_emu::{Class, ElementKind, Fault, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run};
 
 const SCHEDULES: [(Order, u64); 4] =
     [(Order::InOrder, 0), (Order::Reversed, 1), (Order::Shuffled, 2), (Order::Shuffled, 3)];
@@ -36,8 +36,15 @@ fn launch(blocks: u32, count: u32, body: &str, (order, seed): (Order, u64)) -> R
     let (x, out) = (memory.alloc(4096).expect("room"), memory.alloc(1024).expect("room"));
     memory.write(x, &(0..1024u32).flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>()).expect("allocated");
     memory.fill(out, &[0], 1024).expect("allocated");
-    let map =
-        TensorMap { address: x, element: 4, swizzle: 0, dims: vec![1024], strides: vec![], boxed: vec![256] };
+    let map = TensorMap {
+        address: x,
+        element: 4,
+        kind: ElementKind::Unsigned,
+        swizzle: 0,
+        dims: vec![1024],
+        strides: vec![],
+        boxed: vec![256],
+    };
     let params = [&map.encode().expect("a map")[..], &out.to_le_bytes(), &x.to_le_bytes()].concat();
     let kernel = module.kernel("k").expect("it is in the text");
     let launch = Launch { kernel, grid: [4, 1, 1], block: [64, 1, 1], dynamic_shared: 4096, params: &params };
@@ -181,6 +188,46 @@ fn stores_complete_on_an_mbarrier() {
             assert!(parts.split('|').any(|part| fault.what.contains(part)), "{body}: {fault}");
         }
     }
+}
+
+/// Manual, "cp.async.bulk": from shared memory of a block to its peer's.
+#[test]
+fn copies_within_shared_memory_reach_the_peer() {
+    let wait = "LOOP: mbarrier.try_wait.parity.shared::cta.b64 %p, [%bar], 0; @!%p bra LOOP;\n";
+    let fenced = "fence.proxy.async; bar.sync 0;\n";
+    let copy = |fence: &str, barrier: &str, bytes: u32, after: &str| {
+        format!(
+            "mad.lo.u32 %r1, %rank, 1000, %t; st.shared.v4.u32 [%own], {{%r1, %r1, %r1, %r1}}; {fence}
+             @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 512; mapa.shared::cluster.u32 %r4, %s, %peer;
+             add.u32 %r4, %r4, 1024;
+             @%first cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r4], [%s], {bytes}, [{barrier}];
+             {after} {wait} and.b32 %r1, %t, 31; mad.lo.u32 %r1, %r1, 16, %s; ld.shared.u32 %r2, [%r1+1024];\n"
+        )
+    };
+    for schedule in SCHEDULES {
+        let run = |body: String| launch(2, 1, &(body + STORE + SYNC), schedule);
+        let out = run(copy(fenced, "%there", 512, "")).unwrap_or_else(|fault| panic!("{fault}"));
+        for (i, found) in out.into_iter().enumerate() {
+            assert_eq!(found, 1000 * (1 - i as u32 / 64 % 2) + i as u32 % 32, "thread {i}");
+        }
+        for (body, part) in [
+            (copy("bar.sync 0;", "%there", 512, ""), "no fence orders the two proxies"),
+            (copy(fenced, "%bar", 512, ""), "another block than that of its mbarrier"),
+            (
+                copy("add.u32 %s, %s, 8; fence.proxy.async; bar.sync 0;\n", "%there", 512, ""),
+                "multiple of 16",
+            ),
+            (copy(fenced, "%there", 496, ""), "waits at the mbarrier"),
+        ] {
+            let fault = run(body.clone()).expect_err(part);
+            assert!(fault.what.contains(part), "{body}: {fault}");
+        }
+    }
+    // What is written again at once is seen where the copy is still under way.
+    let again = copy(fenced, "%there", 512, "@%first st.shared.u32 [%own], 7;");
+    let seen = (0..8)
+        .filter(|seed| launch(2, 1, &(again.clone() + STORE + SYNC), (Order::Shuffled, *seed)).is_err());
+    assert!(seen.count() > 0);
 }
 
 /// All threads of a block change one value of the peer's, which is 100 at first and expects the bytes of all.

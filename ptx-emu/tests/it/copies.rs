@@ -327,8 +327,8 @@ fn mistakes_in_the_text() {
             "a bulk copy of 8 bytes: the size is a multiple of 16",
         ),
         (
-            "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r0], [%r1], 16, [%r2];",
-            "unsupported in ptx-emu: cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes",
+            "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 [%r0], [%r1], 16, [%r2];",
+            "unsupported in ptx-emu: cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32",
         ),
         ("mbarrier.pending_count.b64 %r0, %d0;", "unsupported in ptx-emu: mbarrier.pending_count.b64"),
         ("mbarrier.init.shared.b64 [%r0], 0;", "a number from 1 to 1048575 was expected"),

@@ -36,6 +36,7 @@ mod ring;
 mod saxpy;
 mod schedule;
 mod sparse;
+mod sparse_products;
 mod surfaces;
 mod tensors;
 mod textures;

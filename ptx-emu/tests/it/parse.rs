@@ -225,7 +225,7 @@ const MIXED: &str = "
 {
     .reg .b64 %t; .reg .b32 %r<2>;
     ld.param.u64 %t, [t];
-    sured.b.add.1d.u32.trap [%t, {%r1}], %r0;
+    multimem.red.add.u32 [%t], %r0;
     ret;
 }
 .visible .entry runs() { ret; }
@@ -249,10 +249,10 @@ fn kernels_are_refused_one_by_one() {
     assert_eq!(refused, [("reduces", 1, false), ("wrong", 0, true)]);
     let lacks = module.kernel("reduces").expect_err("there are no reductions").to_string();
     let wanted = "kernel reduces cannot run here:
-line 9, column 5: unsupported in ptx-emu: sured.b.add.1d.u32.trap
-    sured.b.add.1d.u32.trap [%t, {%r1}], %r0;";
+line 9, column 5: unsupported in ptx-emu: multimem.red.add.u32
+    multimem.red.add.u32 [%t], %r0;";
     assert_eq!(lacks, wanted);
-    assert_eq!(module.errors()[0].kind, ErrorKind::Unsupported("sured.b.add.1d.u32.trap".into()));
+    assert_eq!(module.errors()[0].kind, ErrorKind::Unsupported("multimem.red.add.u32".into()));
 }
 
 /// ptxas takes 32 bits of an address of `red.async` without a state space, so they are not ill-formed.

@@ -8,19 +8,19 @@ use crate::machine::{SETUP, Setup, kernel, launch};
 
 /// How a matrix lies in shared memory: its swizzle in bytes, and whether the inner dimension is that of the rows.
 #[derive(Clone, Copy, Debug)]
-struct Layout {
-    swizzle: u32,
-    transposed: bool,
+pub(crate) struct Layout {
+    pub(crate) swizzle: u32,
+    pub(crate) transposed: bool,
 }
 
-const PLAIN: Layout = Layout { swizzle: 128, transposed: false };
+pub(crate) const PLAIN: Layout = Layout { swizzle: 128, transposed: false };
 
 /// A small number, different everywhere.
-fn value(i: usize, j: usize) -> i32 {
+pub(crate) fn value(i: usize, j: usize) -> i32 {
     ((i * 7 + j * 13 + i * j) % 23) as i32 - 9
 }
 
-fn size(ty: &str) -> usize {
+pub(crate) fn size(ty: &str) -> usize {
     match ty {
         "f16" | "bf16" => 2,
         "tf32" => 4,
@@ -29,7 +29,7 @@ fn size(ty: &str) -> usize {
 }
 
 /// The bits of a number as a type has them, and what they stand for.
-fn encode(ty: &str, x: i32) -> (u32, f64) {
+pub(crate) fn encode(ty: &str, x: i32) -> (u32, f64) {
     let x8 = x.clamp(-8, 8);
     match ty {
         "f16" => (f16::from_f32(x as f32 / 4.0).to_bits().into(), f64::from(x) / 4.0),
@@ -60,7 +60,16 @@ fn float8(x: i32, exponent_bits: u32) -> u32 {
 
 /// The bytes of a matrix of `outer` rows or columns by 32 bytes of the inner dimension, and its descriptor but for the
 /// address. By the manual's figures: groups of eight rows of `swizzle` bytes, the 16-byte units of a row exchanged.
-fn image(ty: &str, outer: usize, depth: usize, l: Layout, v: impl Fn(usize, usize) -> i32) -> (Vec<u8>, u64) {
+pub(crate) fn image(
+    ty: &str,
+    outer: usize,
+    depth: usize,
+    l: Layout,
+    v: impl Fn(usize, usize) -> i32,
+) -> (Vec<u8>, u64) {
+    if l.swizzle == 0 {
+        return tiles(ty, outer, depth, l, v);
+    }
     let (bytes, span) = (size(ty), l.swizzle as usize);
     let (rows, columns) = if l.transposed { (depth, outer) } else { (outer, depth) };
     let panels = (columns * bytes).div_ceil(span);
@@ -88,12 +97,31 @@ fn image(ty: &str, outer: usize, depth: usize, l: Layout, v: impl Fn(usize, usiz
     (out, code << 62 | ((8 * span as u64) >> 4) << 32 | leading << 16)
 }
 
+/// The same without a swizzle: tiles of 8 by 16 bytes lie after each other, those of the inner dimension first.
+fn tiles(ty: &str, outer: usize, depth: usize, l: Layout, v: impl Fn(usize, usize) -> i32) -> (Vec<u8>, u64) {
+    let bytes = size(ty);
+    let inner = if l.transposed { depth / 8 } else { depth * bytes / 16 };
+    let mut out = vec![0; outer * depth * bytes];
+    for o in 0..outer {
+        for k in 0..depth {
+            let (row, column, tile) = match l.transposed {
+                true => (k % 8, o * bytes, o * bytes / 16 * inner + k / 8),
+                false => (o % 8, k * bytes, o / 8 * inner + k * bytes / 16),
+            };
+            let to = 128 * tile + 16 * row + column % 16;
+            out[to..to + bytes].copy_from_slice(&encode(ty, v(o, k)).0.to_le_bytes()[..bytes]);
+        }
+    }
+    // From tile to tile of the inner dimension, and of the other one.
+    (out, 8 << 16 | (8 * inner as u64) << 32)
+}
+
 /// Bytes of shared memory that hold the left matrix.
-const LEFT: usize = 16384;
+pub(crate) const LEFT: usize = 16384;
 
 /// A program that brings `bytes` of `in` to shared memory and fences them, with `%a` and `%b` as descriptors, `%x` as
 /// registers of a left matrix, `%d` as sums, and then `body`. Registers of lanes come after the matrices.
-fn program(bytes: usize, [a, b]: [u64; 2], sums: usize, float: bool, body: &str) -> String {
+pub(crate) fn program(bytes: usize, [a, b]: [u64; 2], sums: usize, float: bool, body: &str) -> String {
     let ty = if float { "f32" } else { "b32" };
     let zero = if float { "0f00000000" } else { "0" };
     let mut text = format!(
@@ -119,9 +147,9 @@ fn program(bytes: usize, [a, b]: [u64; 2], sums: usize, float: bool, body: &str)
         .replace(".visible", ".extern .shared .align 1024 .b8 s[];\n.visible")
 }
 
-const GROUP: Setup = Setup { block: 128, shared: 1 << 16, ..SETUP };
+pub(crate) const GROUP: Setup = Setup { block: 128, shared: 1 << 16, ..SETUP };
 
-fn list(prefix: &str, n: usize) -> String {
+pub(crate) fn list(prefix: &str, n: usize) -> String {
     format!("{{{}}}", (0..n).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>().join(", "))
 }
 
@@ -144,7 +172,7 @@ impl Form {
 
     /// What follows the descriptors.
     fn rest(&self, in_registers: bool, layouts: [Layout; 2]) -> String {
-        let scales = if self.sum == "f32" { ", 1, 1" } else { "" };
+        let scales = if self.sum == "s32" { "" } else { ", 1, 1" };
         let turns = layouts.map(|l| u8::from(l.transposed));
         match (size(self.left), in_registers) {
             (2, true) => format!(", %p{scales}, {}", turns[1]),
@@ -155,16 +183,33 @@ impl Form {
 }
 
 /// A left matrix as registers of `mma.sync`: four words of each lane, after each other.
-fn registers(ty: &str, depth: usize) -> Vec<u8> {
+pub(crate) fn registers(ty: &str, v: impl Fn(usize, usize) -> i32) -> Vec<u8> {
     let each = 4 / size(ty);
     let word = |thread: usize, r: usize| {
         let (warp, g, t) = (thread / 32, thread % 32 / 4, thread % 4);
         let row = 16 * warp + g + 8 * (r % 2);
-        let element = |i: usize| encode(ty, value(row, each * t + i + 4 * each * (r / 2))).0;
-        assert!(each * t + 4 * each * (r / 2) < depth);
+        let element = |i: usize| encode(ty, v(row, each * t + i + 4 * each * (r / 2))).0;
         (0..each).map(|i| element(i) << (8 * size(ty) * i)).sum::<u32>()
     };
     (0..512).flat_map(|i| word(i / 4, i % 4).to_le_bytes()).collect()
+}
+
+/// Compares sums with what two equal products in a row add up to, of which each is rounded to the type of sums.
+pub(crate) fn wanted(ty: &str, columns: usize, out: &[u8], what: &str, sum: impl Fn(usize, usize) -> f64) {
+    let size = if ty == "f16" { 2 } else { 4 };
+    for (i, found) in out.chunks(size).enumerate() {
+        let (thread, r) = (i / (columns / 2), i % (columns / 2));
+        let row = 16 * (thread / 32) + thread % 32 / 4 + 8 * (r / 2 % 2);
+        let column = 8 * (r / 4) + 2 * (thread % 4) + r % 2;
+        let once = sum(row, column);
+        let wanted = match ty {
+            "f16" => f16::from_f64(f16::from_f64(once).to_f64() + once).to_bits().into(),
+            "f32" => ((2.0 * once) as f32).to_bits(),
+            _ => (2.0 * once) as i32 as u32,
+        };
+        let found = found.iter().rev().fold(0, |bits, byte| bits << 8 | u32::from(*byte));
+        assert_eq!(found, wanted, "{what} row {row} column {column}");
+    }
 }
 
 /// Runs a product twice, so that the second adds to the first, and compares each sum.
@@ -176,8 +221,8 @@ fn check(form: &Form, columns: usize, in_registers: bool, layouts: [Layout; 2], 
     let (right, b) = image(form.right, columns, depth, layouts[1], |n, k| value(k + 3, n));
     bytes.extend(right);
     bytes.resize(bytes.len().next_multiple_of(2048), 0);
-    let (sums, staged) = (columns / 2, bytes.len());
-    bytes.extend(registers(form.left, depth));
+    let (sums, staged) = (columns / if form.sum == "f16" { 4 } else { 2 }, bytes.len());
+    bytes.extend(registers(form.left, value));
     let left = if in_registers { list("%x", 4) } else { "%a".into() };
     let product = format!(
         "{} {}, {left}, %b{};",
@@ -193,20 +238,16 @@ fn check(form: &Form, columns: usize, in_registers: bool, layouts: [Layout; 2], 
         text = text.replace(".version 8.6", ".version 8.4");
     }
     let setup = Setup { order, seed: columns as u64, ..GROUP };
-    let (out, _) = launch(&text, &bytes, 4 * 64 * columns as u64, setup)
+    let (out, _) = launch(&text, &bytes, 4 * (128 * sums) as u64, setup)
         .unwrap_or_else(|fault| panic!("{product}: {fault}"));
-    for (i, word) in out.as_chunks::<4>().0.iter().enumerate() {
-        let (thread, r) = (i / sums, i % sums);
-        let row = 16 * (thread / 32) + thread % 32 / 4 + 8 * (r / 2 % 2);
-        let column = 8 * (r / 4) + 2 * (thread % 4) + r % 2;
+    let sum = |row: usize, column: usize| {
         let of = |k| encode(form.left, value(row, k)).1 * encode(form.right, value(k + 3, column)).1;
-        let sum = 2.0 * (0..depth).map(of).sum::<f64>();
-        let wanted = if form.sum == "f32" { (sum as f32).to_bits() } else { sum as i32 as u32 };
-        assert_eq!(u32::from_le_bytes(*word), wanted, "{product} row {row} column {column}");
-    }
+        (0..depth).map(of).sum::<f64>()
+    };
+    wanted(form.sum, columns, &out, &product, sum);
 }
 
-const FORMS: [Form; 11] = [
+const FORMS: [Form; 14] = [
     Form { sum: "f32", left: "f16", right: "f16" },
     Form { sum: "f32", left: "bf16", right: "bf16" },
     Form { sum: "f32", left: "tf32", right: "tf32" },
@@ -218,6 +259,9 @@ const FORMS: [Form; 11] = [
     Form { sum: "f32", left: "e4m3", right: "e5m2" },
     Form { sum: "f32", left: "e5m2", right: "e4m3" },
     Form { sum: "f32", left: "e5m2", right: "e5m2" },
+    Form { sum: "f16", left: "f16", right: "f16" },
+    Form { sum: "f16", left: "e4m3", right: "e5m2" },
+    Form { sum: "f16", left: "e5m2", right: "e5m2" },
 ];
 
 #[test]
@@ -249,6 +293,10 @@ fn matrices_lie_in_every_layout() {
             }
         }
     }
+    for turns in 0..4 {
+        let layout = |bit: u32| Layout { swizzle: 0, transposed: turns >> bit & 1 == 1 };
+        check(&FORMS[0], 64, false, [layout(0), layout(1)], Order::InOrder);
+    }
 }
 
 /// A body for the smallest product of halves, on matrices of ones; and how it ends.
@@ -262,7 +310,7 @@ fn run(body: &str, setup: Setup) -> Result<Vec<u8>, Box<Fault>> {
 const FENCE: &str = "wgmma.fence.sync.aligned;\n";
 const PRODUCT: &str =
     "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1,%d2,%d3}, %a, %b, %p, 1, 1, 0, 0;\n";
-const LEFT_PRODUCT: &str = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1,%d2,%d3}, {%x0,%x1,%x2,%x3}, %b, %p, 1, 1, 0;\n";
+pub(crate) const LEFT_PRODUCT: &str = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1,%d2,%d3}, {%x0,%x1,%x2,%x3}, %b, %p, 1, 1, 0;\n";
 const COMMIT: &str = "wgmma.commit_group.sync.aligned;\n";
 const WAIT: &str = "wgmma.wait_group.sync.aligned 0;\n";
 
@@ -389,6 +437,28 @@ fn products_without_mistakes() {
             );
         }
     }
+}
+
+/// Integers wrap, or are clamped; ptxas takes the word in two places.
+#[test]
+fn integers_are_clamped_where_it_is_said() {
+    let bytes: Vec<u8> = [60u8].repeat(LEFT + 2048 + 2048);
+    let descriptor = 1 << 62 | 64 << 32 | 1 << 16;
+    let sum = |name: &str| {
+        let body = format!(
+            "mov.b32 %d0, 0x7fffff00; mov.b32 %d1, 0x80000000;\n{FENCE}wgmma.mma_async.sync.aligned.m64n8k32{name} \
+             {{%d0,%d1,%d2,%d3}}, %a, %b, %p;\n{COMMIT}{WAIT}"
+        );
+        let text = program(LEFT + 2048, [descriptor; 2], 4, false, &body);
+        let out =
+            launch(&text, &bytes, 4 * 64 * 8, GROUP).unwrap_or_else(|fault| panic!("{name}: {fault}")).0;
+        out.as_chunks::<4>().0[..3].iter().map(|word| i32::from_le_bytes(*word)).collect::<Vec<_>>()
+    };
+    let product = 32 * 60 * 60;
+    let [first, second] = [0x7fff_ff00i32, i32::MIN].map(|sum| sum.wrapping_add(product));
+    assert_eq!(sum(".s32.s8.s8"), [first, second, product]);
+    assert_eq!(sum(".satfinite.s32.s8.s8"), [i32::MAX, second, product]);
+    assert_eq!(sum(".s32.u8.u8.satfinite"), [i32::MAX, second, product]);
 }
 
 /// The message names the product and the instruction in its way.

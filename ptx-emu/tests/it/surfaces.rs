@@ -66,6 +66,61 @@ fn vectors_and_parts_of_texels_are_accessed() {
     assert_eq!(surface(wide, &[place(64, 1, 0)]).expect("it clamps").1[0][0], 104);
 }
 
+/// Every lane changes a texel: by bytes, and by texels of a format.
+#[test]
+fn texels_are_reduced() {
+    let reduce = |name: &str, x: i32, y: i32, value: u32| {
+        let body = format!("sured.{name} [%t, {{%c0, %c1}}], %c2; mov.u32 %d0, 1;");
+        let texels =
+            surface(&body, &[place(x, y, value)]).map_err(|fault| (fault.class, fault.what.clone()))?.0;
+        let changed: Vec<_> = (100u32..).zip(texels).enumerate().filter(|(_, (was, is))| was != is).collect();
+        Ok::<_, (Class, String)>(changed.first().map(|(i, (_, is))| (*i, *is)))
+    };
+    for (name, wanted) in [
+        ("b.add.2d.u32.trap", Some((6, 110))),
+        ("b.2d.add.s32.clamp", Some((6, 110))),
+        ("b.min.2d.u32.zero", Some((6, 4))),
+        ("b.max.2d.s32.trap", None),
+        ("b.and.2d.b32.trap", Some((6, 4 & 106))),
+        ("b.or.2d.b32.trap", Some((6, 4 | 106))),
+    ] {
+        assert_eq!(reduce(name, 8, 1, 4), Ok(wanted), "{name}");
+    }
+    assert_eq!(reduce("b.max.2d.s32.trap", 8, 1, u32::MAX), Ok(None), "-1 is less");
+    assert_eq!(reduce("b.max.2d.u32.trap", 8, 1, u32::MAX), Ok(Some((6, u32::MAX))));
+    assert_eq!(reduce("b.add.2d.u32.clamp", 160, 9, 1), Ok(Some((11, 112))));
+    assert_eq!(reduce("b.add.2d.u32.zero", 16, 0, 1), Ok(None));
+    assert_eq!(reduce("b.add.2d.u32.trap", 16, 0, 1).expect_err("outside").0, Class::OutOfBounds);
+    assert_eq!(reduce("b.add.2d.u32.trap", 2, 0, 1).expect_err("between").0, Class::Misaligned);
+    let other = reduce("p.add.2d.b32.trap", 2, 1, 1).expect_err("of bytes");
+    let what = "sured.p of a surface of 4 x U8: it changes texels of one integer of 32 bits";
+    assert_eq!(other, (Class::Descriptor, what.into()));
+}
+
+/// `sured.p` compares as the format says, and all lanes of a warp change one texel.
+#[test]
+fn reductions_of_texels_take_their_type() {
+    let sum = |channel: ChannelType, name: &str, x: i32| {
+        let memory = Memory::new(1 << 20);
+        let format = TexelFormat { channel, channels: 1 };
+        let texels: Vec<u8> = [5u32; 4].iter().flat_map(|texel| texel.to_le_bytes()).collect();
+        let image = image(&memory, format, Shape::D1, [4, 1, 1], &texels);
+        let handle = memory.add_surface(&image).expect("a surface");
+        let body = format!("sured.p.{name} [%t, {{%c0}}], %c2; mov.u32 %d0, 1;");
+        let inputs: Vec<Words> = (0..64).map(|i| place(x, 0, 0u32.wrapping_sub(i % 8))).collect();
+        launch(&memory, handle, &body, 1, &inputs).map_err(|fault| fault.class)?;
+        let mut bytes = [0; 16];
+        memory.read(image.address, &mut bytes).expect("it is there");
+        Ok(bytes.as_chunks::<4>().0.iter().map(|b| i32::from_le_bytes(*b)).collect::<Vec<_>>())
+    };
+    assert_eq!(sum(ChannelType::S32, "add.1d.b32.trap", 2), Ok(vec![5, 5, 5 - 8 * 28, 5]));
+    assert_eq!(sum(ChannelType::S32, "min.1d.b32.trap", 3), Ok(vec![5, 5, 5, -7]));
+    assert_eq!(sum(ChannelType::U32, "min.1d.b32.trap", 0), Ok(vec![0, 5, 5, 5]));
+    assert_eq!(sum(ChannelType::U32, "max.1d.b32.clamp", 99), Ok(vec![5, 5, 5, -1]));
+    assert_eq!(sum(ChannelType::U32, "add.1d.b32.zero", i32::MIN), Ok(vec![5; 4]));
+    assert_eq!(sum(ChannelType::U32, "add.1d.b32.trap", i32::MAX), Err(Class::OutOfBounds));
+}
+
 /// Accesses of surfaces are traced as those of global memory.
 #[test]
 fn stores_to_surfaces_race() {

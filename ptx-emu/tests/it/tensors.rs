@@ -1,7 +1,7 @@
 //! Manual, "cp.async.bulk.tensor", "cp.async.bulk", "stmatrix" and "movmatrix": boxes of tensors into and out of shared
 //! memory.
 
-use ptx_emu::{Class, Fault, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run};
+use ptx_emu::{Class, ElementKind, Fault, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run};
 
 /// Elements of the matrix: rows of 72, of which 70 count.
 const COLUMNS: u64 = 70;
@@ -32,6 +32,15 @@ fn launch(
     body: &str,
     boxed: &[u32],
     swizzle: u32,
+    schedule: (Order, u64),
+) -> Result<(Vec<u16>, Vec<u16>), Box<Fault>> {
+    launch_with(body, |map| TensorMap { boxed: boxed.to_vec(), swizzle, ..map }, schedule)
+}
+
+/// The same with a map that is changed before.
+fn launch_with(
+    body: &str,
+    changed: impl Fn(TensorMap) -> TensorMap,
     (order, seed): (Order, u64),
 ) -> Result<(Vec<u16>, Vec<u16>), Box<Fault>> {
     let text = program(body);
@@ -42,8 +51,16 @@ fn launch(
     memory.write(x, &matrix().iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>()).expect("allocated");
     memory.fill(out, &[0], 4096).expect("allocated");
     let (dims, strides) = (vec![COLUMNS, ROWS], vec![2 * PITCH]);
-    let map = TensorMap { address: x, element: 2, swizzle, dims, strides, boxed: boxed.to_vec() };
-    let params = [&map.encode().expect("a map")[..], &out.to_le_bytes(), &x.to_le_bytes()].concat();
+    let map = TensorMap {
+        address: x,
+        element: 2,
+        kind: ElementKind::Unsigned,
+        swizzle: 0,
+        dims,
+        strides,
+        boxed: vec![8, 1],
+    };
+    let params = [&changed(map).encode().expect("a map")[..], &out.to_le_bytes(), &x.to_le_bytes()].concat();
     let kernel = module.kernel("k").expect("it is in the text");
     let launch = Launch { kernel, grid: [1; 3], block: [128, 1, 1], dynamic_shared: 8192, params: &params };
     for trace in [Trace::On, Trace::Off] {
@@ -126,6 +143,79 @@ fn store_at(column: i32, row: i32) -> String {
         @%first cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%map, {{%r1, %r2}}], [%s];
         @%first cp.async.bulk.commit_group; @%first cp.async.bulk.wait_group 0;"
     )
+}
+
+fn f16(bits: u32) -> f32 {
+    half::f16::from_bits(bits as u16).to_f32()
+}
+
+fn bf16(bits: u32) -> f32 {
+    half::bf16::from_bits(bits as u16).to_f32()
+}
+
+/// The box at the beginning is combined with the one at 40, 10, by the type of the map; what is outside is left out.
+#[test]
+fn boxes_are_reduced() {
+    use ElementKind::{BFloat, Float, Signed, Unsigned};
+    type Update = fn(u32, u32) -> u32;
+    let run = |op: &str, (kind, element): (ElementKind, u32), schedule| {
+        let [width, at] = [64, 80].map(|bytes| bytes / element);
+        let reduce = format!(
+            "mov.u32 %r1, {at}; mov.u32 %r2, 10;
+            @%first cp.reduce.async.bulk.tensor.2d.global.shared::cta.{op}.bulk_group [%map, {{%r1, %r2}}], [%s];
+            @%first cp.async.bulk.commit_group; @%first cp.async.bulk.wait_group 0;"
+        );
+        let dims = vec![2 * COLUMNS / u64::from(element), ROWS];
+        let map =
+            |map| TensorMap { element, kind, swizzle: 64, dims: dims.clone(), boxed: vec![width, 16], ..map };
+        launch_with(&(load(0, 0, 1024) + &reduce), map, schedule).map(|(x, _)| x)
+    };
+    let cases: &[(&str, (ElementKind, u32), Update)] = &[
+        ("add", (Unsigned, 4), |m, b| m.wrapping_add(b)),
+        ("max", (Signed, 4), |m, b| (m as i32).max(b as i32) as u32),
+        ("inc", (Unsigned, 4), |m, b| if m >= b { 0 } else { m + 1 }),
+        ("xor", (Signed, 4), |m, b| m ^ b),
+        ("add", (Float, 2), |m, b| half::f16::from_f32(f16(m) + f16(b)).to_bits().into()),
+        ("min.tile", (Float, 2), |m, b| if f16(m) < f16(b) { m } else { b }),
+        ("add", (BFloat, 2), |m, b| half::bf16::from_f32(bf16(m) + bf16(b)).to_bits().into()),
+    ];
+    for (i, (op, of, update)) in cases.iter().enumerate() {
+        let x = run(op, *of, SCHEDULES[i % 4]).unwrap_or_else(|fault| panic!("{op}: {fault}"));
+        let words = |x: &[u16]| match of.1 {
+            2 => x.iter().map(|v| u32::from(*v)).collect::<Vec<_>>(),
+            _ => x.as_chunks::<2>().0.iter().map(|v| u32::from(v[0]) | u32::from(v[1]) << 16).collect(),
+        };
+        let (before, after, pitch) = (words(&matrix()), words(&x), (2 * PITCH as u32 / of.1) as usize);
+        let [width, at, columns] = [64, 80, 2 * COLUMNS as u32].map(|bytes| (bytes / of.1) as usize);
+        for (i, found) in after.iter().enumerate() {
+            let (row, column) = (i / pitch, i % pitch);
+            let within = row >= 10 && (at..(at + width).min(columns)).contains(&column);
+            let copied = |before: &[u32]| before[(row - 10) * pitch + column - at];
+            // A program runs twice, traced and not.
+            let twice = |b| update(update(before[i], b), b);
+            let wanted = if within { twice(copied(&before)) } else { before[i] };
+            assert_eq!(*found, wanted, "{op} {of:?} row {row} column {column}");
+        }
+    }
+    let fault = run("min", (Unsigned, 2), SCHEDULES[0]).expect_err("there is no such reduction");
+    let what = "`.min` of a tensor of Unsigned elements of 2 bytes";
+    assert_eq!((fault.class, fault.what.as_str()), (Class::Descriptor, what));
+    let fault = run("inc", (Float, 4), SCHEDULES[0]).expect_err("nor this");
+    assert_eq!(fault.what, "`.inc` of a tensor of Float elements of 4 bytes");
+}
+
+#[test]
+fn prefetched_boxes_exist() {
+    let prefetch = |column: i32, map: &str| {
+        let body = format!(
+            "mov.u32 %r1, {column}; mov.u32 %r2, 3;
+            @%first cp.async.bulk.prefetch.tensor.2d.L2.global.tile [{map}, {{%r1, %r2}}];"
+        );
+        launch(&body, &[32, 16], 64, SCHEDULES[0]).map(drop).map_err(|fault| fault.class)
+    };
+    assert_eq!(prefetch(8, "%map"), Ok(()));
+    assert_eq!(prefetch(3, "%map"), Err(Class::Misaligned));
+    assert_eq!(prefetch(8, "%out"), Err(Class::Descriptor));
 }
 
 /// Loads a box, waits, changes nothing, and stores it elsewhere: what is outside is left out.

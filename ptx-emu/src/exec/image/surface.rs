@@ -1,11 +1,11 @@
-//! `suld` and `sust`: loads and stores of global memory, once it is known where the bytes lie.
+//! `suld`, `sust` and `sured`: loads, stores and atomics of global memory, once it is known where the bytes lie.
 
 use super::super::block::{Checked, Worker};
 use super::super::lanes;
 use super::super::memory::put;
 use super::super::warp::Warp;
-use crate::image::Image;
-use crate::image_code::{Outside, SurfaceAccess};
+use crate::image::{ChannelType, Image};
+use crate::image_code::{Outside, SurfaceAccess, SurfaceAct};
 use crate::{Class, Fault};
 
 impl Worker<'_, '_> {
@@ -16,31 +16,62 @@ impl Worker<'_, '_> {
         for (to, slot) in at.iter_mut().zip(&s.place.at) {
             *to = self.words(w, mask, *slot)?;
         }
-        let (mut inside, mut addresses) = (0, [0; 32]);
+        // Lanes within their surface, and those of them whose texels are signed.
+        let (mut inside, mut signed, mut addresses) = (0, 0, [0; 32]);
         for lane in lanes(mask) {
             let image = self.surface(w, lane, handles[lane])?;
             self.check_shape(w, lane, image, &s.place, "surface")?;
-            let mut place = at.map(|c| c[lane].cast_signed());
+            let mut place = at.map(|c| i64::from(c[lane].cast_signed()));
             if let Some(layers) = &layers {
-                place[2] = layers[lane].cast_signed();
+                place[2] = layers[lane].cast_signed().into();
+            }
+            if matches!(s.act, SurfaceAct::ReduceTexel(_)) {
+                place[0] *= i64::from(s.bytes());
+                signed |= u32::from(self.texels_are_signed(w, lane, image)?) << lane;
             }
             if let Some(address) = self.place_in(w, lane, image, s, place)? {
                 addresses[lane] = address;
                 inside |= 1 << lane;
             }
         }
-        if !s.stores {
+        if let SurfaceAct::Load(transfer) = &s.act {
             let outside = mask & !inside;
-            s.transfer.regs.iter().flatten().for_each(|to| put(w, *to, outside, &[0; 32]));
+            transfer.regs.iter().flatten().for_each(|to| put(w, *to, outside, &[0; 32]));
         }
         if inside == 0 {
             return Ok(());
         }
         let first = addresses[inside.trailing_zeros() as usize];
         (0..32).filter(|lane| inside >> lane & 1 == 0).for_each(|lane| addresses[lane] = first);
-        match s.stores {
-            true => self.store_global(w, inside, &s.transfer, &addresses),
-            false => self.load_global(w, inside, &s.transfer, &addresses),
+        match &s.act {
+            SurfaceAct::Load(transfer) => self.load_global(w, inside, transfer, &addresses),
+            SurfaceAct::Store(transfer) => self.store_global(w, inside, transfer, &addresses),
+            SurfaceAct::Reduce(atomic) => self.atomic_global(w, inside, atomic, &addresses),
+            SurfaceAct::ReduceTexel([of_unsigned, of_signed]) => {
+                for (part, atomic) in [(inside & !signed, of_unsigned), (inside & signed, of_signed)] {
+                    if part != 0 {
+                        self.atomic_global(w, part, atomic, &addresses)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Checks that a surface has integers that `sured.p` changes; whether they are signed.
+    fn texels_are_signed(&self, w: &Warp, lane: usize, image: &Image) -> Checked<bool> {
+        match (image.format.channel, image.format.channels) {
+            (ChannelType::U32, 1) => Ok(false),
+            (ChannelType::S32, 1) => Ok(true),
+            (channel, n) => {
+                let what = format!(
+                    "sured.p of a surface of {n} x {channel:?}: it changes texels of one integer of 32 bits"
+                );
+                let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
+                fault.instead = "use sured.b, whose x counts bytes and which says the type itself";
+                self.locate(&mut fault, image.address);
+                Err(fault)
+            }
         }
     }
 
@@ -51,28 +82,27 @@ impl Worker<'_, '_> {
         lane: usize,
         image: &Image,
         s: &SurfaceAccess,
-        [x, y, z]: [i32; 3],
+        place: [i64; 3],
     ) -> Checked<Option<u64>> {
-        let bytes = i64::from(s.bytes());
-        if i64::from(x) % bytes != 0 {
+        let (bytes, x) = (i64::from(s.bytes()), place[0]);
+        if x % bytes != 0 {
             return Err(self.unaligned(w, lane, image, x, s.bytes()));
         }
         let last = image.row_bytes() as i64 / bytes * bytes - bytes;
         let [_, rows, slices] = image.extent.map(i64::from);
         let most = [last, rows - 1, slices - 1];
-        let place = [x, y, z].map(i64::from);
         let inside = place.iter().zip(most).all(|(at, most)| (0..=most).contains(at));
         let place = match s.outside {
             _ if inside => place,
             Outside::Zero => return Ok(None),
             Outside::Clamp if last >= 0 => std::array::from_fn(|i| place[i].clamp(0, most[i])),
-            _ => return Err(self.outside_surface(w, lane, image, s.bytes(), [x, y, z])),
+            _ => return Err(self.outside_surface(w, lane, image, s.bytes(), place)),
         };
         Ok(Some(image.place(place[0] as u64, [place[1] as u32, place[2] as u32])))
     }
 
     #[cold]
-    fn unaligned(&self, w: &Warp, lane: usize, image: &Image, x: i32, bytes: u32) -> Box<Fault> {
+    fn unaligned(&self, w: &Warp, lane: usize, image: &Image, x: i64, bytes: u32) -> Box<Fault> {
         let what = format!("{bytes} bytes of a surface at x = {x}, which is no multiple of {bytes}");
         let mut fault = self.fault(w, 1 << lane, Class::Misaligned, what);
         fault.instead = "x counts bytes: multiply the index of a texel by its size";
@@ -81,13 +111,13 @@ impl Worker<'_, '_> {
     }
 
     #[cold]
-    fn outside_surface(&self, w: &Warp, lane: usize, image: &Image, bytes: u32, at: [i32; 3]) -> Box<Fault> {
+    fn outside_surface(&self, w: &Warp, lane: usize, image: &Image, bytes: u32, at: [i64; 3]) -> Box<Fault> {
         let ([x, y, z], [_, rows, slices]) = (at, image.extent);
         let row = image.row_bytes();
         let (name, size) = (image.shape.name(), format!("{row} bytes x {rows} x {slices}"));
         let what = format!("{bytes} bytes at x = {x} bytes, y = {y}, z = {z} of a {name} surface of {size}");
         let mut fault = self.fault(w, 1 << lane, Class::OutOfBounds, what);
-        fault.instead = match x >= 0 && i64::from(x) >= row as i64 {
+        fault.instead = match x >= 0 && x >= row as i64 {
             true => {
                 "x counts bytes; check the index against the width, or let the access clamp or be dropped"
             }

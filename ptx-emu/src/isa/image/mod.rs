@@ -20,6 +20,7 @@ pub(super) const DECODERS: &[(&str, Decoder)] = &[
     ("txq", query::txq),
     ("suld", surface::suld),
     ("sust", surface::sust),
+    ("sured", surface::sured),
     ("suq", query::suq),
 ];
 

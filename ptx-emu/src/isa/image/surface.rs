@@ -1,9 +1,12 @@
-//! `suld` and `sust`.
+//! `suld`, `sust` and `sured`.
 
 use super::place;
-use crate::code::{Address, MemoryOrder, Op, RegisterOperand, Scope, Space, Transfer, Unwritten, Width};
+use crate::code::{
+    Address, Atomic, MemoryOrder, Op, RegisterOperand, Scope, Space, Transfer, Unwritten, Width,
+};
 use crate::decode::Decode;
-use crate::image_code::{CoordinateType, Geometry, OfImage, Outside, SurfaceAccess};
+use crate::image_code::{CoordinateType, Geometry, OfImage, Outside, SurfaceAccess, SurfaceAct};
+use crate::isa::atomic::update_of;
 use crate::parse::ast::{Operand, OperandKind};
 use crate::parse::types::Type;
 use crate::parse::{Parsed, error};
@@ -99,6 +102,42 @@ fn access(d: &mut Decode<'_, '_>, form: &Form, regs: Vec<Option<RegisterOperand>
         scope: Scope::Device,
         site: d.site(),
     };
-    let access = SurfaceAccess { place, stores: at == 0, outside: form.outside, transfer };
-    Ok(Op::Image(Box::new(OfImage::Surface(access))))
+    let act = if at == 0 { SurfaceAct::Store(transfer) } else { SurfaceAct::Load(transfer) };
+    Ok(Op::Image(Box::new(OfImage::Surface(SurfaceAccess { place, outside: form.outside, act }))))
+}
+
+const OPERATIONS: &[(&str, &str)] =
+    &[(".add", ".add"), (".min", ".min"), (".max", ".max"), (".and", ".and"), (".or", ".or")];
+
+/// `sured.b.op.geom.ctype.outside [a, b], c`, and `sured.p.op.geom.b32.outside`, which counts texels and takes their type.
+pub(super) fn sured(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let texels = d.require(&[(".b", false), (".p", true)])?;
+    let op = d.require(OPERATIONS)?;
+    let geometry = d.require(&GEOMETRIES[..3])?;
+    let ty = match texels {
+        true => d.ty(&[Type::B32])?,
+        false => d.ty(&[Type::U32, Type::U64, Type::S32, Type::B32, Type::S64])?,
+    };
+    let outside = d.require(OUTSIDE)?;
+    d.operands(2, 2)?;
+    let place = place(d, 0, geometry, CoordinateType::Integer)?;
+    let [element] = elements(d, 1, 1)? else { return error(d.operand(1).at, "one register was expected") };
+    let bits = if matches!(op, ".and" | ".or") { Type::B32 } else { Type::U32 };
+    let types = match (texels, bits) {
+        (false, _) => [ty; 2],
+        (true, Type::B32) => [Type::B32; 2],
+        (true, _) => [Type::U32, Type::S32],
+    };
+    let [Some(unsigned), Some(signed)] = types.map(|ty| update_of(op, ty)) else {
+        return d.error(format!("`{}` has no such type", d.name()));
+    };
+    let b = RegisterOperand { slot: d.element_src(element, ty)?, bits: ty.bits() };
+    let (address, site) = (Address { slot: place.handle, wide: true, offset: 0 }, d.site());
+    let (space, order, scope) = (Space::Global, MemoryOrder::Relaxed, Scope::Device);
+    let of = |f| Atomic { space, address, bytes: ty.bytes(), f, d: None, b, c: None, order, scope, site };
+    let act = match texels {
+        true => SurfaceAct::ReduceTexel([of(unsigned), of(signed)]),
+        false => SurfaceAct::Reduce(of(unsigned)),
+    };
+    Ok(Op::Image(Box::new(OfImage::Surface(SurfaceAccess { place, outside, act }))))
 }

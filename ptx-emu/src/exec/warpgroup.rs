@@ -1,0 +1,179 @@
+//! What `wgmma` computes: a warp's 16 rows of the left matrix by the right one.
+//!
+//! Let g = lane / 4 and t = lane % 4. A left matrix in registers lies as that of [`mma.sync`](super::matrix), and so does
+//! the metadata of a [sparse](super::sparse) one, which holds half the columns. Sum `r` of a lane is of row g + 8 (r / 2 mod 2) and column
+//! 8 (r / 4) + 2 t + r mod 2; two halves are in one register.
+//!
+//! All products of an instruction are one step of [tensor cores](super::dot). Sums of halves are rounded once from it, and
+//! of sparse matrices a step adds what is stored; neither was compared with a device.
+
+use half::{bf16, f16};
+
+use super::block::{Checked, Worker};
+use super::dot::{Factors, HALVES, Kept, NARROW, WIDE, add_products};
+use super::warp::Warp;
+use super::wgmma::{DEPTH, Matrix, Pending, ROWS, rows_above};
+use super::wmma::total;
+use crate::async_code::{LeftMatrix, Wgmma};
+use crate::code::{Element, Item, Shape};
+use crate::isa::number::{Half, Round, narrow16, small_float};
+
+impl Worker<'_, '_> {
+    /// Of a sparse left matrix, the columns of the elements of the warp's rows that are stored; else nothing.
+    pub(super) fn columns_of_group(&self, w: &Warp, p: &Wgmma) -> Checked<Vec<Vec<usize>>> {
+        let shape = Shape { rows: ROWS, columns: p.columns, depth: p.depth };
+        let Some(sparsity) = p.sparsity else { return Ok(Vec::new()) };
+        self.stored_columns(w, (shape, p.left.item()), sparsity, rows_above(w))
+    }
+
+    /// Computes a product, whose sums replace those in its registers.
+    pub(super) fn compute(&mut self, w: &mut Warp, pending: &Pending) -> Checked<()> {
+        let p = self.product(pending.pc);
+        let left = match &p.a {
+            LeftMatrix::Shared(_) => self.matrix(w, Matrix::left(pending.a, p), p.left, rows_above(w), ROWS),
+            LeftMatrix::Registers(slots) => self.left_registers(w, slots, p.left)?,
+        };
+        let right = self.matrix(w, Matrix::right(pending.b, p), p.right, 0, p.columns);
+        let mut d = self.sums(w, p, pending.add)?;
+        match p.sum {
+            Item::S32 => add_integers(p, &pending.columns, (&left, &right), &mut d),
+            _ => add_floats(p, &pending.columns, (&left, &right), &mut d),
+        }
+        put_sums(w, p, &d);
+        Ok(())
+    }
+
+    /// Rows of the left matrix, or columns of the right one, as rows of the inner dimension.
+    fn matrix(&self, w: &Warp, m: Matrix, element: Element, first: usize, outer: usize) -> Vec<Vec<f32>> {
+        let units = m.units(first, outer, element).into_iter().flat_map(|unit| {
+            let offset = (self.shared.place(unit, w.rank) - u64::from(crate::decode::SHARED_BASE)) as usize;
+            [0, 8].map(|half| self.shared.read(offset + half, 8).to_le_bytes())
+        });
+        let bytes: Vec<u8> = units.flatten().collect();
+        let size = element.bytes();
+        let bits = |at: usize| (0..size).rev().fold(0u32, |bits, i| bits << 8 | u32::from(bytes[at + i]));
+        let at =
+            |o: usize, k: usize| if m.transposed { (k * outer + o) * size } else { o * m.bytes + k * size };
+        let row = |o: usize| (0..m.bytes / size).map(move |k| float(element, bits(at(o, k))));
+        (0..outer).map(|o| row(o).collect()).collect()
+    }
+
+    /// The rows of a warp of a left matrix in registers: those of `mma.sync`.
+    fn left_registers(&self, w: &Warp, slots: &[u32], element: Element) -> Checked<Vec<Vec<f32>>> {
+        let each = element.per_register();
+        let mut rows = vec![vec![0.0; DEPTH / element.bytes()]; ROWS];
+        for (r, slot) in slots.iter().enumerate() {
+            let register = self.words(w, u32::MAX, *slot)?;
+            for (lane, value) in register.iter().enumerate() {
+                for i in 0..each {
+                    let k = each * (lane % 4) + i + 4 * each * (r / 2);
+                    let bits = value >> (8 * element.bytes() * i);
+                    rows[lane / 4 + 8 * (r % 2)][k] = float(element, bits);
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    /// The sums so far, by row and column, as bits; zeros where they are replaced.
+    fn sums(&self, w: &Warp, p: &Wgmma, add: bool) -> Checked<Vec<Vec<u32>>> {
+        let mut d = vec![vec![0; p.columns]; ROWS];
+        let (each, bits) = (p.sum.each(), p.sum.bits());
+        for (r, slot) in p.d.iter().enumerate().filter(|_| add) {
+            let register = self.words(w, u32::MAX, *slot)?;
+            for (lane, value) in register.iter().enumerate() {
+                for i in 0..each {
+                    let (row, column) = place_of_sum(each * r + i, lane);
+                    d[row][column] = value >> (bits * i) & u32::MAX >> (32 - bits);
+                }
+            }
+        }
+        Ok(d)
+    }
+}
+
+fn put_sums(w: &mut Warp, p: &Wgmma, d: &[Vec<u32>]) {
+    let (each, bits) = (p.sum.each(), p.sum.bits());
+    for (r, slot) in p.d.iter().enumerate() {
+        let out: [u32; 32] = std::array::from_fn(|lane| {
+            let part = |i: usize| {
+                let (row, column) = place_of_sum(each * r + i, lane);
+                d[row][column] << (bits * i)
+            };
+            (0..each).map(part).fold(0, |all, bits| all | bits)
+        });
+        w.regs.set(*slot, u32::MAX, &out);
+    }
+}
+
+/// The row within the warp's, and the column, of a sum.
+fn place_of_sum(r: usize, lane: usize) -> (usize, usize) {
+    (lane / 4 + 8 * (r / 2 % 2), 8 * (r / 4) + 2 * (lane % 4) + r % 2)
+}
+
+/// Rows of the left matrix, as far as they are stored, and columns of the right one.
+type Matrices<'a> = (&'a [Vec<f32>], &'a [Vec<f32>]);
+
+fn add_integers(p: &Wgmma, stored: &[Vec<usize>], (left, right): Matrices<'_>, d: &mut [Vec<u32>]) {
+    for (r, sums) in d.iter_mut().enumerate() {
+        for (sum, right) in sums.iter_mut().zip(right) {
+            let met = |i: usize| if stored.is_empty() { right[i] } else { right[stored[r][i]] };
+            let products = left[r].iter().enumerate().map(|(i, a)| *a as i64 * met(i) as i64);
+            *sum = total(i64::from(*sum as i32) + products.sum::<i64>(), p.saturate) as u32;
+        }
+    }
+}
+
+fn add_floats(p: &Wgmma, stored: &[Vec<usize>], (left, right): Matrices<'_>, d: &mut [Vec<u32>]) {
+    let sign = |negated: bool| if negated { -1.0 } else { 1.0 };
+    let scale = sign(p.negated[0]) * sign(p.negated[1]);
+    let of_right = |values: &mut dyn Iterator<Item = f32>| Factors::new(values, p.right.least_exponent());
+    let whole: Vec<Factors> = match stored {
+        [] => right.iter().map(|column| of_right(&mut column.iter().copied())).collect(),
+        _ => Vec::new(),
+    };
+    for (r, sums) in d.iter_mut().enumerate() {
+        let a = Factors::new(left[r].iter().map(|v| v * scale), p.left.least_exponent());
+        for (c, sum) in sums.iter_mut().enumerate() {
+            *sum = match whole.get(c) {
+                Some(b) => add_step(p, *sum, &a, b),
+                None => {
+                    let met = of_right(&mut stored[r].iter().map(|k| right[c][*k]));
+                    add_step(p, *sum, &a, &met)
+                }
+            };
+        }
+    }
+}
+
+/// A sum, as bits, and the products of one step.
+fn add_step(p: &Wgmma, sum: u32, a: &Factors, b: &Factors) -> u32 {
+    match p.sum {
+        Item::F16 => {
+            let sum = add_products(f16::from_bits(sum as u16).wide(), a, b, kept(p));
+            u32::from(narrow16(sum.into(), Round::Nearest))
+        }
+        _ => add_products(f32::from_bits(sum), a, b, kept(p)).to_bits(),
+    }
+}
+
+fn kept(p: &Wgmma) -> Kept {
+    match (p.left.bytes(), p.sum) {
+        (1, _) => NARROW,
+        (_, Item::F16) => HALVES,
+        _ => WIDE,
+    }
+}
+
+/// The factor of an element's bits.
+fn float(element: Element, bits: u32) -> f32 {
+    match element {
+        Element::F16 => f16::from_bits(bits as u16).to_f32(),
+        Element::Bf16 => bf16::from_bits(bits as u16).to_f32(),
+        Element::Tf32 => f32::from_bits(bits & !0x1fff),
+        Element::E4m3 => small_float(bits, 4),
+        Element::E5m2 => small_float(bits, 5),
+        Element::S8 => f32::from(bits as u8 as i8),
+        Element::U8 => f32::from(bits as u8),
+    }
+}
