@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use ptx_gen::KernelDef;
 use warpwright_driver::Device;
-use warpwright_kernels::format::activations::Encoding;
+use warpwright_kernels::format::activations::{ActivationBytes, Encoding};
 use warpwright_kernels::pipeline::{
     AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct, PipelinedAttention,
     PlaceDrafts, Plan, Project, ProjectOutput, Qkv, QkvOutput, Segments, SplitPrompt, WithLora,
@@ -256,6 +256,20 @@ fn check_block(b: &Block<Weight>) -> Result<(), Unsupported> {
     }
 }
 
+/// Bytes of an activation's integer in a product of a layer. It decides for all kernels, whatever their batch.
+///
+/// Keys and values are rounded to binary16; what shifts them over a border of it counts most. That is the product that
+/// they come from, and the one that the next layer's come from.
+fn activation_bytes(product: Product, b: &Block<Weight>) -> ActivationBytes {
+    match product {
+        Product::Qkv | Product::Down => {
+            let [q, k, v] = [&b.q, &b.k, &b.v].map(|w| w.format.activation_bytes());
+            q.max(k).max(v)
+        }
+        Product::O | Product::GateUp | Product::Head => ActivationBytes::Two,
+    }
+}
+
 fn mixed(a: &Weight, b: &Weight, why: &'static str) -> Unsupported {
     Unsupported::Mixed { tensors: [a, b].map(|w| (w.name.clone(), w.format)), why }
 }
@@ -339,12 +353,12 @@ impl Resolver<'_> {
         let (overlap, batch) = (self.target.overlaps(), self.batch);
         let angles = AngleSet { index: c.rope_of(index), count: c.ropes().len() as u32 };
         Ok(ResolvedLayer {
-            qkv: self.adapted(Product::Qkv, index, self.qkv([&b.q, &b.k, &b.v].map(|w| w.format))?),
+            qkv: self.adapted(Product::Qkv, index, self.qkv(b)?),
             head_norm: c.architecture.head_norms.then_some(HeadNorm { overlap, batch, angles }),
             attention: self.attention(c.window_of(index)),
             o: self.adapted(Product::O, index, self.o(b.o.format)?),
             gate_up: self.adapted(Product::GateUp, index, self.gate_up(b.gate.format)?),
-            down: self.adapted(Product::Down, index, self.down(b.gate.format, b.down.format)?),
+            down: self.adapted(Product::Down, index, self.down(b)?),
         })
     }
 
@@ -353,8 +367,8 @@ impl Resolver<'_> {
         ResolvedProduct { lora: tiles::shape(self.outline, product, layer as usize).is_some(), ..of }
     }
 
-    fn qkv(&self, formats: [Format; 3]) -> Result<ResolvedProduct<Qkv>, Unsupported> {
-        let c = &self.outline.config;
+    fn qkv(&self, b: &Block<Weight>) -> Result<ResolvedProduct<Qkv>, Unsupported> {
+        let (c, formats) = (&self.outline.config, [&b.q, &b.k, &b.v].map(|w| w.format));
         let default = || default_plan(formats[0], c.q_len() + 2 * c.kv_len(), c.hidden);
         let output = if c.architecture.head_norms { QkvOutput::Raw } else { QkvOutput::Append };
         let kernel = Qkv {
@@ -362,7 +376,9 @@ impl Resolver<'_> {
             pairing: c.architecture.pairing,
             bias: c.architecture.biases,
             output,
-            plan: self.plan(self.tuning.qkv.unwrap_or_else(default)),
+            plan: self
+                .plan(self.tuning.qkv.unwrap_or_else(default))
+                .with_bytes(formats[0], activation_bytes(Product::Qkv, b)),
         };
         let segments = kernel.segments(c.heads, c.kv_heads, c.head_dim);
         let (plan, layout) = self.fit(Product::Qkv, &segments, kernel.plan, c.hidden)?;
@@ -373,14 +389,17 @@ impl Resolver<'_> {
     fn o(&self, format: Format) -> Result<ResolvedProduct<Project>, Unsupported> {
         let c = &self.outline.config;
         let default = || default_plan(format, c.hidden, c.q_len()).after(format);
-        self.project(Product::O, format, self.tuning.o.unwrap_or_else(default), c.q_len())
+        self.project(Product::O, format, self.plan(self.tuning.o.unwrap_or_else(default)), c.q_len())
     }
 
-    /// The down projection, after gate and up in the format `before`.
-    fn down(&self, before: Format, format: Format) -> Result<ResolvedProduct<Project>, Unsupported> {
-        let c = &self.outline.config;
-        let default = || default_plan(format, c.hidden, c.feed_forward).after(before);
-        self.project(Product::Down, format, self.tuning.down.unwrap_or_else(default), c.feed_forward)
+    /// The down projection, after gate and up.
+    fn down(&self, b: &Block<Weight>) -> Result<ResolvedProduct<Project>, Unsupported> {
+        let (c, format) = (&self.outline.config, b.down.format);
+        let default = || default_plan(format, c.hidden, c.feed_forward).after(b.gate.format);
+        let plan = self
+            .plan(self.tuning.down.unwrap_or_else(default))
+            .with_bytes(format, activation_bytes(Product::Down, b));
+        self.project(Product::Down, format, plan, c.feed_forward)
     }
 
     fn project(
@@ -395,7 +414,7 @@ impl Resolver<'_> {
         } else {
             ProjectOutput::Residual
         };
-        let kernel = Project { format, output, plan: self.plan(plan) };
+        let kernel = Project { format, output, plan };
         let segments = kernel.segments(self.outline.config.hidden);
         let (plan, layout) = self.fit(product, &segments, kernel.plan, n)?;
         Ok(ResolvedProduct { kernel: Project { plan, ..kernel }, layout, lora: false })

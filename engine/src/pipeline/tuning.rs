@@ -6,6 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use warpwright_kernels::Format;
+use warpwright_kernels::format::activations::ActivationBytes;
 use warpwright_kernels::pipeline::{Copies, Plan};
 
 use crate::Error;
@@ -102,6 +103,7 @@ pub fn plan(text: &str) -> Result<Plan, String> {
             copies: Copies::Bulk,
             prefetch_limit,
             batch: 1,
+            bytes: ActivationBytes::Two,
             profile: false,
         })
     };
