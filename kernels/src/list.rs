@@ -183,7 +183,6 @@ impl List {
             (Q4_K, Plan::DEFAULT.with_batch(8)),
             (Q4_0, Plan::DEFAULT.with_batch(4)),
             (Q2_K, Plan::DEFAULT.with_batch(4)),
-            (Q2_K, three(Plan::THROTTLED)),
             (Q3_K, three(Plan::THROTTLED)),
             (Q3_K, three(Plan::DEFAULT.with_batch(4))),
             (Q6_K, Plan::DEFAULT.with_batch(8)),
