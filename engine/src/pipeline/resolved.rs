@@ -23,7 +23,7 @@ use crate::model::config::Config;
 use crate::model::outline::{Outline, Weight};
 use crate::model::roles::Block;
 use crate::pipeline::path::Path;
-use crate::pipeline::tuning::{Tuning, default_plan};
+use crate::pipeline::tuning::{Tuning, default_plan, default_plan_with};
 
 /// The pipeline of a model on a device.
 #[derive(Debug, Clone, PartialEq)]
@@ -369,17 +369,12 @@ impl Resolver<'_> {
 
     fn qkv(&self, b: &Block<Weight>) -> Result<ResolvedProduct<Qkv>, Unsupported> {
         let (c, formats) = (&self.outline.config, [&b.q, &b.k, &b.v].map(|w| w.format));
-        let default = || default_plan(formats[0], c.q_len() + 2 * c.kv_len(), c.hidden);
+        let bytes = activation_bytes(Product::Qkv, b);
+        let default = || default_plan_with(bytes, formats[0], c.q_len() + 2 * c.kv_len(), c.hidden);
+        let plan = self.plan(self.tuning.qkv.unwrap_or_else(default)).with_bytes(formats[0], bytes);
         let output = if c.architecture.head_norms { QkvOutput::Raw } else { QkvOutput::Append };
-        let kernel = Qkv {
-            formats,
-            pairing: c.architecture.pairing,
-            bias: c.architecture.biases,
-            output,
-            plan: self
-                .plan(self.tuning.qkv.unwrap_or_else(default))
-                .with_bytes(formats[0], activation_bytes(Product::Qkv, b)),
-        };
+        let kernel =
+            Qkv { formats, pairing: c.architecture.pairing, bias: c.architecture.biases, output, plan };
         let segments = kernel.segments(c.heads, c.kv_heads, c.head_dim);
         let (plan, layout) = self.fit(Product::Qkv, &segments, kernel.plan, c.hidden)?;
         Ok(ResolvedProduct { kernel: Qkv { plan, ..kernel }, layout, lora: false })
@@ -395,10 +390,9 @@ impl Resolver<'_> {
     /// The down projection, after gate and up.
     fn down(&self, b: &Block<Weight>) -> Result<ResolvedProduct<Project>, Unsupported> {
         let (c, format) = (&self.outline.config, b.down.format);
-        let default = || default_plan(format, c.hidden, c.feed_forward).after(b.gate.format);
-        let plan = self
-            .plan(self.tuning.down.unwrap_or_else(default))
-            .with_bytes(format, activation_bytes(Product::Down, b));
+        let bytes = activation_bytes(Product::Down, b);
+        let default = || default_plan_with(bytes, format, c.hidden, c.feed_forward).after(b.gate.format);
+        let plan = self.plan(self.tuning.down.unwrap_or_else(default)).with_bytes(format, bytes);
         self.project(Product::Down, format, plan, c.feed_forward)
     }
 
