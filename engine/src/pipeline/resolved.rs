@@ -504,7 +504,7 @@ mod tests {
     use super::*;
     use crate::model::shape::{QUANTIZATIONS, SHAPES};
 
-    /// The batch has the plans of one token, but for twelve warps.
+    /// The batch has the plans of one token, but for twelve warps, and activations of as many bytes.
     #[test]
     fn what_decodes_one_token_decodes_a_batch() {
         let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
@@ -525,6 +525,14 @@ mod tests {
                 let warps = |plan: Plan| if plan.groups == 6 { 8 } else { plan.warps() };
                 assert_eq!(warps(one.down.kernel.plan), many.down.kernel.plan.warps(), "{name}");
                 assert_eq!(one.qkv.kernel.formats, many.qkv.kernel.formats, "{name}");
+                let three = |l: &ResolvedLayer| {
+                    let plans =
+                        [l.qkv.kernel.plan, l.o.kernel.plan, l.gate_up.kernel.plan, l.down.kernel.plan];
+                    plans.map(|plan| plan.bytes == ActivationBytes::Three)
+                };
+                let two_bits = quantization.name == "q2_k";
+                assert_eq!(three(one), [two_bits, false, false, two_bits], "{name}");
+                assert_eq!(three(many), three(one), "{name}");
             }
         }
     }
