@@ -117,6 +117,9 @@ const MAX_ROUNDS: u32 = 16;
 /// Tokens times warps of a block, at most, where a batch has the plan of one token: each warp has sums of each token in
 /// registers.
 const MAX_SUMS: u32 = 64;
+/// Activations of three bytes, at most: 70 KiB. More would leave the ring too few of the stages that two blocks of an SM
+/// have room for.
+const MAX_OF_THREE: u32 = 20_480;
 /// Ranges of positions into which attention is split, at most.
 const MAX_SPLITS: u32 = 64;
 
@@ -261,13 +264,13 @@ fn check_block(b: &Block<Weight>) -> Result<(), Unsupported> {
 /// Keys and values are rounded to binary16; what shifts them over a border of it counts most. That is the product that
 /// they come from, and the one that the next layer's come from.
 fn activation_bytes(product: Product, b: &Block<Weight>) -> ActivationBytes {
-    match product {
-        Product::Qkv | Product::Down => {
-            let [q, k, v] = [&b.q, &b.k, &b.v].map(|w| w.format.activation_bytes());
-            q.max(k).max(v)
-        }
-        Product::O | Product::GateUp | Product::Head => ActivationBytes::Two,
-    }
+    let n = match product {
+        Product::Qkv => b.q.row_len(),
+        Product::Down => b.down.row_len(),
+        Product::O | Product::GateUp | Product::Head => return ActivationBytes::Two,
+    };
+    let [q, k, v] = [&b.q, &b.k, &b.v].map(|w| w.format.activation_bytes());
+    if n <= MAX_OF_THREE { q.max(k).max(v) } else { ActivationBytes::Two }
 }
 
 fn mixed(a: &Weight, b: &Weight, why: &'static str) -> Unsupported {
@@ -531,7 +534,8 @@ mod tests {
                     plans.map(|plan| plan.bytes == ActivationBytes::Three)
                 };
                 let two_bits = quantization.name == "q2_k";
-                assert_eq!(three(one), [two_bits, false, false, two_bits], "{name}");
+                let down = two_bits && shape.config.feed_forward <= MAX_OF_THREE;
+                assert_eq!(three(one), [two_bits, false, false, down], "{name}");
                 assert_eq!(three(many), three(one), "{name}");
             }
         }
