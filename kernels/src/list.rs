@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use crate::batch::{BatchAttention, ChooseTokens, GatherRows};
+use crate::format::activations::ActivationBytes;
 use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::RowOrder;
 use crate::matmul::{Append, DequantizeTiles, Epilogue, Form, Matmul, MatmulSync, NormTokens, RowBounds};
@@ -123,7 +124,7 @@ impl List {
             of([F16; 3], HalfSplit, false),
             of([Q4_0; 3], Interleaved, false),
             of([Q5_K, Q5_K, Q6_K], HalfSplit, true),
-            of([Q2_K, Q2_K, Q3_K], Interleaved, false),
+            with(three(Plan::DEFAULT), of([Q2_K, Q2_K, Q3_K], Interleaved, false)),
             of([IQ4_XS, IQ4_XS, Q5_K], HalfSplit, false),
             with(Plan::DEFAULT_ASYNC, of(mixed, HalfSplit, true)),
             with(Plan::HALF_SHORT_ROWS, of([BF16; 3], HalfSplit, true)),
@@ -132,6 +133,7 @@ impl List {
             raw(of([BF16; 3], HalfSplit, true)),
             with(Plan::DEFAULT.with_batch(8), of(mixed, HalfSplit, true)),
             with(Plan::HALF.with_batch(8), of([BF16; 3], Interleaved, false)),
+            with(three(Plan::DEFAULT.with_batch(8)), of([Q2_K, Q2_K, Q4_K], Interleaved, false)),
             raw(with(Plan::DEFAULT.with_batch(8), of([Q5_K; 3], HalfSplit, false))),
         ]);
     }
@@ -181,6 +183,8 @@ impl List {
             (Q4_K, Plan::DEFAULT.with_batch(8)),
             (Q4_0, Plan::DEFAULT.with_batch(4)),
             (Q2_K, Plan::DEFAULT.with_batch(4)),
+            (Q3_K, three(Plan::THROTTLED)),
+            (Q3_K, three(Plan::DEFAULT.with_batch(4))),
             (Q6_K, Plan::DEFAULT.with_batch(8)),
             (F16, Plan::HALF.with_batch(4)),
             (BF16, Plan::HALF_SHORT_ROWS.with_batch(8)),
@@ -529,6 +533,11 @@ const HEADS: [(u32, &[u32]); 5] = [
     (128, &[1, 2, 3, 4, 5, 6, 7, 8]),
     (256, &[1, 2, 4, 8]),
 ];
+
+/// The plan with three bytes an activation.
+fn three(plan: Plan) -> Plan {
+    Plan { bytes: ActivationBytes::Three, ..plan }
+}
 
 fn heads() -> impl Iterator<Item = (u32, u32)> {
     HEADS.into_iter().flat_map(|(head_dim, queries)| queries.iter().map(move |&queries| (head_dim, queries)))

@@ -5,6 +5,7 @@ mod machine;
 
 use machine::once;
 use ptx_gen::CpuArg;
+use warpwright_kernels::format::activations::ActivationBytes;
 use warpwright_kernels::pipeline::{
     AngleSet, GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, ProjectOutput, Qkv, QkvOutput,
 };
@@ -27,6 +28,11 @@ const PER_TOKEN: [&str; 12] = [
 ];
 /// Not compared: partial results have another layout, and a larger batch does not update its states.
 const IGNORED: [&str; 2] = ["partials", "state"];
+
+/// The plan with three bytes an activation.
+fn three(plan: Plan) -> Plan {
+    Plan { bytes: ActivationBytes::Three, ..plan }
+}
 
 fn check(batched: &dyn Variant, single: &dyn Variant, batch: usize) {
     let params = batched.params();
@@ -84,6 +90,8 @@ fn products_are_those_of_a_batch_of_one() {
         let of = |plan| Project { format, output: ProjectOutput::Residual, plan };
         check(&of(Plan::DEFAULT.with_batch(3)), &of(Plan::DEFAULT), 3);
     }
+    let of = |plan| Project { format: Format::Q3_K, output: ProjectOutput::Residual, plan };
+    check(&of(three(Plan::DEFAULT.with_batch(3))), &of(three(Plan::DEFAULT)), 3);
     let of = |plan| GateUp { format: Format::Q4_K, activation: Activation::Silu, plan };
     check(&of(Plan::TWELVE_WARPS.with_batch(8)), &of(Plan::TWELVE_WARPS), 8);
     let of = |plan| GateUp { format: Format::F16, activation: Activation::GeluTanh, plan };
@@ -99,6 +107,9 @@ fn queries_keys_and_values_are_those_of_a_batch_of_one() {
         let of = |plan| Qkv { output, plan, ..Qkv::with_default_plan(formats, Pairing::HalfSplit, true) };
         check(&of(Plan::DEFAULT.with_batch(3)), &of(Plan::DEFAULT), 3);
     }
+    let formats = [Format::Q2_K, Format::Q2_K, Format::Q4_K];
+    let of = |plan| Qkv { plan, ..Qkv::with_default_plan(formats, Pairing::Interleaved, false) };
+    check(&of(three(Plan::DEFAULT.with_batch(3))), &of(three(Plan::DEFAULT)), 3);
     let of = |batch| HeadNorm { overlap: true, batch, angles: AngleSet::ONLY };
     check(&of(4), &of(1), 4);
 }

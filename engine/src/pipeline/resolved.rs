@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use ptx_gen::KernelDef;
 use warpwright_driver::Device;
-use warpwright_kernels::format::activations::Encoding;
+use warpwright_kernels::format::activations::{ActivationBytes, Encoding};
 use warpwright_kernels::pipeline::{
     AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct, PipelinedAttention,
     PlaceDrafts, Plan, Project, ProjectOutput, Qkv, QkvOutput, Segments, SplitPrompt, WithLora,
@@ -23,7 +23,7 @@ use crate::model::config::Config;
 use crate::model::outline::{Outline, Weight};
 use crate::model::roles::Block;
 use crate::pipeline::path::Path;
-use crate::pipeline::tuning::{Tuning, default_plan};
+use crate::pipeline::tuning::{Tuning, default_plan, default_plan_with};
 
 /// The pipeline of a model on a device.
 #[derive(Debug, Clone, PartialEq)]
@@ -117,6 +117,9 @@ const MAX_ROUNDS: u32 = 16;
 /// Tokens times warps of a block, at most, where a batch has the plan of one token: each warp has sums of each token in
 /// registers.
 const MAX_SUMS: u32 = 64;
+/// Activations of three bytes, at most: 70 KiB. More would leave the ring too few of the stages that two blocks of an SM
+/// have room for.
+const MAX_OF_THREE: u32 = 20_480;
 /// Ranges of positions into which attention is split, at most.
 const MAX_SPLITS: u32 = 64;
 
@@ -256,6 +259,20 @@ fn check_block(b: &Block<Weight>) -> Result<(), Unsupported> {
     }
 }
 
+/// Bytes of an activation's integer in a product of a layer. It decides for all kernels, whatever their batch.
+///
+/// Keys and values are rounded to binary16; what shifts them over a border of it counts most. That is the product that
+/// they come from, and the one that the next layer's come from.
+fn activation_bytes(product: Product, b: &Block<Weight>) -> ActivationBytes {
+    let n = match product {
+        Product::Qkv => b.q.row_len(),
+        Product::Down => b.down.row_len(),
+        Product::O | Product::GateUp | Product::Head => return ActivationBytes::Two,
+    };
+    let [q, k, v] = [&b.q, &b.k, &b.v].map(|w| w.format.activation_bytes());
+    if n <= MAX_OF_THREE { q.max(k).max(v) } else { ActivationBytes::Two }
+}
+
 fn mixed(a: &Weight, b: &Weight, why: &'static str) -> Unsupported {
     Unsupported::Mixed { tensors: [a, b].map(|w| (w.name.clone(), w.format)), why }
 }
@@ -339,12 +356,12 @@ impl Resolver<'_> {
         let (overlap, batch) = (self.target.overlaps(), self.batch);
         let angles = AngleSet { index: c.rope_of(index), count: c.ropes().len() as u32 };
         Ok(ResolvedLayer {
-            qkv: self.adapted(Product::Qkv, index, self.qkv([&b.q, &b.k, &b.v].map(|w| w.format))?),
+            qkv: self.adapted(Product::Qkv, index, self.qkv(b)?),
             head_norm: c.architecture.head_norms.then_some(HeadNorm { overlap, batch, angles }),
             attention: self.attention(c.window_of(index)),
             o: self.adapted(Product::O, index, self.o(b.o.format)?),
             gate_up: self.adapted(Product::GateUp, index, self.gate_up(b.gate.format)?),
-            down: self.adapted(Product::Down, index, self.down(b.gate.format, b.down.format)?),
+            down: self.adapted(Product::Down, index, self.down(b)?),
         })
     }
 
@@ -353,17 +370,14 @@ impl Resolver<'_> {
         ResolvedProduct { lora: tiles::shape(self.outline, product, layer as usize).is_some(), ..of }
     }
 
-    fn qkv(&self, formats: [Format; 3]) -> Result<ResolvedProduct<Qkv>, Unsupported> {
-        let c = &self.outline.config;
-        let default = || default_plan(formats[0], c.q_len() + 2 * c.kv_len(), c.hidden);
+    fn qkv(&self, b: &Block<Weight>) -> Result<ResolvedProduct<Qkv>, Unsupported> {
+        let (c, formats) = (&self.outline.config, [&b.q, &b.k, &b.v].map(|w| w.format));
+        let bytes = activation_bytes(Product::Qkv, b);
+        let default = || default_plan_with(bytes, formats[0], c.q_len() + 2 * c.kv_len(), c.hidden);
+        let plan = self.plan(self.tuning.qkv.unwrap_or_else(default)).with_bytes(formats[0], bytes);
         let output = if c.architecture.head_norms { QkvOutput::Raw } else { QkvOutput::Append };
-        let kernel = Qkv {
-            formats,
-            pairing: c.architecture.pairing,
-            bias: c.architecture.biases,
-            output,
-            plan: self.plan(self.tuning.qkv.unwrap_or_else(default)),
-        };
+        let kernel =
+            Qkv { formats, pairing: c.architecture.pairing, bias: c.architecture.biases, output, plan };
         let segments = kernel.segments(c.heads, c.kv_heads, c.head_dim);
         let (plan, layout) = self.fit(Product::Qkv, &segments, kernel.plan, c.hidden)?;
         Ok(ResolvedProduct { kernel: Qkv { plan, ..kernel }, layout, lora: false })
@@ -373,14 +387,16 @@ impl Resolver<'_> {
     fn o(&self, format: Format) -> Result<ResolvedProduct<Project>, Unsupported> {
         let c = &self.outline.config;
         let default = || default_plan(format, c.hidden, c.q_len()).after(format);
-        self.project(Product::O, format, self.tuning.o.unwrap_or_else(default), c.q_len())
+        self.project(Product::O, format, self.plan(self.tuning.o.unwrap_or_else(default)), c.q_len())
     }
 
-    /// The down projection, after gate and up in the format `before`.
-    fn down(&self, before: Format, format: Format) -> Result<ResolvedProduct<Project>, Unsupported> {
-        let c = &self.outline.config;
-        let default = || default_plan(format, c.hidden, c.feed_forward).after(before);
-        self.project(Product::Down, format, self.tuning.down.unwrap_or_else(default), c.feed_forward)
+    /// The down projection, after gate and up.
+    fn down(&self, b: &Block<Weight>) -> Result<ResolvedProduct<Project>, Unsupported> {
+        let (c, format) = (&self.outline.config, b.down.format);
+        let bytes = activation_bytes(Product::Down, b);
+        let default = || default_plan_with(bytes, format, c.hidden, c.feed_forward).after(b.gate.format);
+        let plan = self.plan(self.tuning.down.unwrap_or_else(default)).with_bytes(format, bytes);
+        self.project(Product::Down, format, plan, c.feed_forward)
     }
 
     fn project(
@@ -395,7 +411,7 @@ impl Resolver<'_> {
         } else {
             ProjectOutput::Residual
         };
-        let kernel = Project { format, output, plan: self.plan(plan) };
+        let kernel = Project { format, output, plan };
         let segments = kernel.segments(self.outline.config.hidden);
         let (plan, layout) = self.fit(product, &segments, kernel.plan, n)?;
         Ok(ResolvedProduct { kernel: Project { plan, ..kernel }, layout, lora: false })
@@ -491,7 +507,7 @@ mod tests {
     use super::*;
     use crate::model::shape::{QUANTIZATIONS, SHAPES};
 
-    /// The batch has the plans of one token, but for twelve warps.
+    /// The batch has the plans of one token, but for twelve warps, and activations of as many bytes.
     #[test]
     fn what_decodes_one_token_decodes_a_batch() {
         let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
@@ -512,6 +528,15 @@ mod tests {
                 let warps = |plan: Plan| if plan.groups == 6 { 8 } else { plan.warps() };
                 assert_eq!(warps(one.down.kernel.plan), many.down.kernel.plan.warps(), "{name}");
                 assert_eq!(one.qkv.kernel.formats, many.qkv.kernel.formats, "{name}");
+                let three = |l: &ResolvedLayer| {
+                    let plans =
+                        [l.qkv.kernel.plan, l.o.kernel.plan, l.gate_up.kernel.plan, l.down.kernel.plan];
+                    plans.map(|plan| plan.bytes == ActivationBytes::Three)
+                };
+                let two_bits = quantization.name == "q2_k";
+                let down = two_bits && shape.config.feed_forward <= MAX_OF_THREE;
+                assert_eq!(three(one), [two_bits, false, false, down], "{name}");
+                assert_eq!(three(many), three(one), "{name}");
             }
         }
     }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use warpwright_kernels::Format;
+use warpwright_kernels::format::activations::ActivationBytes;
 use warpwright_kernels::pipeline::{Copies, Plan};
 
 use crate::Error;
@@ -42,6 +43,14 @@ pub(crate) fn default_plan(format: Format, rows: u32, n: u32) -> Plan {
     match Plan::large(format) {
         Plan::HALF if n < SHORT_ROWS => Plan::HALF_SHORT_ROWS,
         Plan::DEFAULT if rows < FEW_ROWS && n > rows => Plan::TWELVE_WARPS,
+        plan => plan,
+    }
+}
+
+/// The same with so many bytes an activation. Three leave twelve warps too few registers, where two blocks share an SM.
+pub(crate) fn default_plan_with(bytes: ActivationBytes, format: Format, rows: u32, n: u32) -> Plan {
+    match default_plan(format, rows, n) {
+        Plan::TWELVE_WARPS if bytes == ActivationBytes::Three => Plan::DEFAULT,
         plan => plan,
     }
 }
@@ -102,6 +111,7 @@ pub fn plan(text: &str) -> Result<Plan, String> {
             copies: Copies::Bulk,
             prefetch_limit,
             batch: 1,
+            bytes: ActivationBytes::Two,
             profile: false,
         })
     };
@@ -174,6 +184,8 @@ mod tests {
         for (format, rows, n, plan) in cases {
             assert_eq!(plan_name(default_plan(format, rows, n)), plan);
         }
+        let three = default_plan_with(ActivationBytes::Three, Format::Q3_K, 1536, 8960);
+        assert_eq!(plan_name(three), "2x4_first");
         let throttled = |before, rows| plan_name(default_plan(Format::Q6_K, rows, 8192).after(before));
         assert_eq!(
             [256, 4096].map(|rows| throttled(Format::Q4_K, rows)),

@@ -110,6 +110,7 @@ fn prompts_are_prefilled_in_batches() {
     let qwen3 = Synth { arch: "qwen3", heads: 6, kv_heads: 3, head_dim: 128, ..LLAMA };
     let cases = [
         ("k-quants", Synth { formats: K_QUANTS, tied: false, ..LLAMA }),
+        ("three-bytes", Synth { formats: &[Q3_K, Q2_K, Q2_K, Q4_K, Q3_K, Q2_K, Q2_K], ..LLAMA }),
         ("raw", Synth { formats: K_QUANTS, ..qwen3 }),
         ("halves", Synth { formats: &[BF16], arch: "qwen2", ..qwen3 }),
         ("normed", Synth { formats: K_QUANTS, arch: "gemma3", ..qwen3 }),

@@ -48,7 +48,7 @@ mod q6_k;
 mod q8_0;
 
 use crate::case::Random;
-use activations::Encoding;
+use activations::{ActivationBytes, Encoding};
 use bits::{Bits, Field, get};
 use dequantize::{Affine, CodeValues, Codes};
 use fragment::{Fragment, LaneSplit};
@@ -188,7 +188,12 @@ pub(crate) trait TileFormat: Sync {
 
     /// How activations are encoded for products with the tiles.
     fn encoding(&self) -> Encoding {
-        Encoding::SplitInt8
+        Encoding::SplitInt8(ActivationBytes::Two)
+    }
+
+    /// See [`Format::activation_bytes`].
+    fn activation_bytes(&self) -> ActivationBytes {
+        ActivationBytes::Two
     }
 
     /// Neighbouring columns that a lane holds: 16 or 32, to which a scale is common; 8 of 16-bit numbers.
@@ -245,6 +250,12 @@ impl Format {
     /// The format of this number in a GGUF file; `None` for those that no kernel reads.
     pub fn from_ggml_type(number: u32) -> Option<Format> {
         Format::ALL.into_iter().find(|f| f.ggml_type() == number)
+    }
+
+    /// Bytes that an activation's integer needs in products that keys and values follow from, in layers whose queries,
+    /// keys or values have this format: `docs/perplexity.md` says why.
+    pub fn activation_bytes(self) -> ActivationBytes {
+        self.of().tiles().map_or(ActivationBytes::Two, |tiles| tiles.activation_bytes())
     }
 
     /// Weights in a block; a row's length is a multiple of it.

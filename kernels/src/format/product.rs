@@ -14,7 +14,7 @@
 //! `tile.rs` defines where a lane's weights are in a tile.
 
 use super::Format;
-use super::activations::{Activations, Encoding};
+use super::activations::{Activations, Encoding, THIRDS};
 use ptx_gen::*;
 use std::array::from_fn;
 use std::ops::Deref;
@@ -56,6 +56,8 @@ pub(crate) struct TileProduct<'k> {
     pub(super) active: Pred<'k>,
     /// The lane's activations for the first tile.
     pub(super) x: Ptr<'k, u8, Shared>,
+    /// Their third bytes, if they have any, and how many of them a token has.
+    thirds: Option<(Ptr<'k, u8, Shared>, U32<'k>)>,
     /// The scales of the lane's groups.
     pub(super) side: Ptr<'k, u8, Shared>,
     /// Bytes of both per token; `None` for a batch of one.
@@ -70,6 +72,14 @@ impl<'k> Deref for TileProduct<'k> {
     }
 }
 
+/// A lane's activations of a token for a tile: integers.
+#[derive(Clone, Copy)]
+pub(super) struct OfToken<'k> {
+    pub(super) x: Ptr<'k, u8, Shared>,
+    pub(super) thirds: Option<Ptr<'k, u8, Shared>>,
+    pub(super) side: Ptr<'k, u8, Shared>,
+}
+
 /// A lane's contribution to the sums of rows `g` and `g + 8`.
 pub(crate) type RowSums<'k> = [Var<'k, f32>; 2];
 
@@ -82,6 +92,8 @@ pub(super) type Codes<'k> = [[[U32<'k>; 4]; 4]; 2];
 pub(super) struct Set<'k> {
     /// Sums of codes times bytes, of rows `g` and `g + 8`.
     pub(super) sums: [I32<'k>; 2],
+    /// The same with the third bytes.
+    thirds: Option<[I32<'k>; 2]>,
     /// The scale of the activations.
     pub(super) scale: F32<'k>,
     /// The sum of the activations.
@@ -91,14 +103,14 @@ pub(super) struct Set<'k> {
 impl<'k> Set<'k> {
     /// The sums in units of the codes.
     pub(super) fn scaled(&self) -> [F32<'k>; 2] {
-        self.sums.map(|sum| sum.cvt::<f32>() * self.scale)
+        from_fn(|r| whole(self.sums[r], self.thirds.map(|thirds| thirds[r])) * self.scale)
     }
 
     /// Separates the rows if the codes of row `g + 8` are 16 times its own plus those of row `g`. The result counts
     /// 16 per unit of its own.
     pub(super) fn separated(self) -> Set<'k> {
-        let [first, both] = self.sums;
-        Set { sums: [first, both - first], ..self }
+        let second = |[first, both]: [I32<'k>; 2]| [first, both - first];
+        Set { sums: second(self.sums), thirds: self.thirds.map(second), ..self }
     }
 }
 
@@ -108,17 +120,20 @@ impl<'k> TileProduct<'k> {
         let (g, t) = (tile.g, tile.t);
         let sixteen = format.tiles().group() == 16;
         let (active, offset) = match x.encoding {
-            Encoding::SplitInt8 if sixteen => ((g >> 1).eq(t), (t >> 1) * 64 + (t & 1) * 16 + (g & 1) * 32),
-            Encoding::SplitInt8 => ((g >> 1).eq(t), t * 64 + (g & 1) * 32),
+            Encoding::SplitInt8(_) if sixteen => {
+                ((g >> 1).eq(t), (t >> 1) * 64 + (t & 1) * 16 + (g & 1) * 32)
+            }
+            Encoding::SplitInt8(_) => ((g >> 1).eq(t), t * 64 + (g & 1) * 32),
             _ => (g.lt(2), g * 64 + t * 16),
         };
         let side = match x.encoding {
-            Encoding::SplitInt8 if sixteen => x.side().at(t * 8),
-            Encoding::SplitInt8 => x.side().at(t * 16),
+            Encoding::SplitInt8(_) if sixteen => x.side().at(t * 8),
+            Encoding::SplitInt8(_) => x.side().at(t * 16),
             _ => x.side(),
         };
         let next = (x.batch > 1).then(|| x.token_bytes());
-        TileProduct { tile, active, x: x.memory.at(offset), side, next }
+        let thirds = x.thirds().map(|all| (all.at(t * format.tiles().group()), x.n));
+        TileProduct { tile, active, x: x.memory.at(offset), thirds, side, next }
     }
 
     /// Adds the products of a tile, number `kt` of its row, with the activations of each token to the token's sums.
@@ -131,7 +146,7 @@ impl<'k> TileProduct<'k> {
     /// Sums over the lanes of a row: the result is in every lane, or in the lanes with `t` = 0. Whole warp.
     pub(crate) fn total(&self, v: F32<'k>) -> F32<'k> {
         match self.format.tiles().encoding() {
-            Encoding::SplitInt8 => {
+            Encoding::SplitInt8(_) => {
                 let v = v + v.shfl_bfly(1);
                 v + v.shfl_bfly(2)
             }
@@ -161,6 +176,19 @@ impl<'k> TileProduct<'k> {
         self.of_item(self.x.row(kt, 512), 0, item)
     }
 
+    /// All that the lane has of them, with scales of groups of 16 or 32 columns.
+    pub(super) fn of_token(&self, kt: U32<'k>, item: u32) -> OfToken<'k> {
+        OfToken { x: self.x(kt, item), side: self.side(kt, 128, item), thirds: self.thirds(kt, item) }
+    }
+
+    /// Their third bytes, if they have any. Both lanes of a group hold all of them, so that their sums are in both
+    /// columns.
+    fn thirds(&self, kt: U32<'k>, item: u32) -> Option<Ptr<'k, u8, Shared>> {
+        let (first, token) = self.thirds?;
+        let first = first.row(kt, 256);
+        Some(if item == 0 { first } else { first.row(token, item) })
+    }
+
     /// Their scales, `bytes` bytes per tile.
     pub(super) fn side(&self, kt: U32<'k>, bytes: u32, item: u32) -> Ptr<'k, u8, Shared> {
         self.of_item(self.side.row(kt, bytes), 1, item)
@@ -178,19 +206,33 @@ impl<'k> TileProduct<'k> {
         codes: &Codes<'k>,
         multiply: impl Fn(&mut Sums<'k, i32>, A<'k>, B<&Var<'k, u32>>),
     ) -> [Set<'k>; 2] {
-        let (x, side) = (self.x(kt, item), self.side(kt, 128, item));
-        from_fn(|s| self.set([x, side], s as u32, &codes[s], &multiply))
+        let token = self.of_token(kt, item);
+        from_fn(|s| self.set(token, s as u32, &codes[s], &multiply))
     }
 
-    /// The same for set `s`, whose activations and scales start at `[x, side]`.
+    /// The same for set `s`.
     pub(super) fn set(
         &self,
-        [x, side]: [Ptr<'k, u8, Shared>; 2],
+        token: OfToken<'k>,
         s: u32,
         codes: &[[U32<'k>; 4]; 4],
         multiply: impl Fn(&mut Sums<'k, i32>, A<'k>, B<&Var<'k, u32>>),
     ) -> Set<'k> {
-        let x = [0, 16].map(|i| self.quad(x.at(256 * s + i)));
+        let sums = self.sums(token.x.at(256 * s), codes, &multiply);
+        let thirds = token.thirds.map(|thirds| self.sums(thirds.at(128 * s), codes, &multiply));
+        let [scale, low, _, high] = token.side.at(64 * s).cast::<f32>().ld4();
+        let thirds = thirds.map(|sums| [0, 2].map(|r| one(&sums, r)));
+        Set { sums: [0, 2].map(|r| both(&sums, r)), thirds, scale, sum: low + high }
+    }
+
+    /// The sums of a set with the bytes that start at `x`.
+    fn sums(
+        &self,
+        x: Ptr<'k, u8, Shared>,
+        codes: &[[U32<'k>; 4]; 4],
+        multiply: impl Fn(&mut Sums<'k, i32>, A<'k>, B<&Var<'k, u32>>),
+    ) -> [Sums<'k, i32>; 2] {
+        let x = [0, 16].map(|i| self.quad(x.at(i)));
         // Two dependent pairs instead of one chain of four: each instruction waits for the sums of its predecessor.
         let mut sums: [Sums<i32>; 2] = from_fn(|_| Sums::zero(self.k));
         for i in 0..4 {
@@ -198,8 +240,7 @@ impl<'k> TileProduct<'k> {
             let b = B([&quad[2 * (i % 2)], &quad[2 * (i % 2) + 1]]);
             multiply(&mut sums[i % 2], A(codes[i]), b);
         }
-        let [scale, low, _, high] = side.at(64 * s).cast::<f32>().ld4();
-        Set { sums: [0, 2].map(|r| both(&sums, r)), scale, sum: low + high }
+        sums
     }
 }
 
@@ -214,6 +255,16 @@ pub(super) const AND_OR: u8 = (0xf0 & 0xcc) | 0xaa;
 
 /// Combines the sums of a row's high and low bytes, which are sums `r` and `r + 1` of a lane.
 pub(super) fn both<'k>(sums: &[Sums<'k, i32>], r: usize) -> I32<'k> {
-    let sum = |r: usize| sums[1..].iter().fold(sums[0].0[r].get(), |sum, s| sum + &s.0[r]);
-    sum(r).mad(256, sum(r + 1))
+    one(sums, r).mad(256, one(sums, r + 1))
+}
+
+/// Sum `r` of a lane.
+pub(super) fn one<'k>(sums: &[Sums<'k, i32>], r: usize) -> I32<'k> {
+    sums[1..].iter().fold(sums[0].0[r].get(), |sum, s| sum + &s.0[r])
+}
+
+/// A sum in units of the integers, with that of the third bytes if there is one.
+pub(super) fn whole<'k>(sum: I32<'k>, third: Option<I32<'k>>) -> F32<'k> {
+    let sum = sum.cvt::<f32>();
+    third.map_or(sum, |third| third.cvt::<f32>().fma(1.0 / THIRDS, sum))
 }

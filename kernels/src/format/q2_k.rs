@@ -4,6 +4,7 @@
 //! of a block is 128 weights: weight `32 k + l` is in `qs[l]` from bit `2 k` on. A tile has the codes, the scales, then
 //! `d` and `dmin`.
 
+use super::activations::ActivationBytes;
 use super::bits::{BitRange, Bits, Field, one, two};
 use super::dequantize::{Affine, CodeValues, Codes};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
@@ -109,6 +110,11 @@ impl<'k> Fragment<'k> for FourOfEach32<'k> {
 }
 
 impl TileFormat for Q2_K {
+    /// Weights are differences that nearly cancel in a sum, so that an activation's error weighs more.
+    fn activation_bytes(&self) -> ActivationBytes {
+        ActivationBytes::Three
+    }
+
     fn group(&self) -> u32 {
         16
     }

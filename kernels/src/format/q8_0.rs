@@ -140,8 +140,8 @@ impl TileFormat for Q8_0 {
             let codes = from_fn(|i| product.words(tile, 4 * s + i as u32));
             for (item, rows) in (0..).zip(&mut *batch) {
                 product.token();
-                let at = [product.x(kt, item), product.side(kt, 128, item)];
-                let set = product.set(at, s, &codes, |sums, a, b| sums.add_i8(a, b));
+                let token = product.of_token(kt, item);
+                let set = product.set(token, s, &codes, |sums, a, b| sums.add_i8(a, b));
                 rows.iter_mut().zip(set.scaled()).zip(d).for_each(|((row, sum), d)| row.fma(sum, d));
             }
         }

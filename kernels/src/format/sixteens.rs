@@ -1,6 +1,6 @@
 //! Products of formats whose groups are 16 columns: four sets of four groups in a tile.
 
-use super::product::{TileProduct, both};
+use super::product::{OfToken, TileProduct, both, one, whole};
 use ptx_gen::*;
 
 /// Codes of four sets, as the A fragments of two matrix instructions each.
@@ -9,13 +9,13 @@ pub(super) type SixteenCodes<'k> = [[[U32<'k>; 4]; 2]; 4];
 /// The activations of a token for a tile.
 pub(super) struct Sixteens<'p, 'k> {
     product: &'p TileProduct<'k>,
-    x: Ptr<'k, u8, Shared>,
-    side: Ptr<'k, u8, Shared>,
+    token: OfToken<'k>,
 }
 
 /// A lane's results for a group of 16 of one token.
 pub(super) struct Sixteen<'k> {
     sums: [Sums<'k, i32>; 1],
+    thirds: Option<[Sums<'k, i32>; 1]>,
     /// The scale of the activations.
     pub(super) scale: F32<'k>,
     /// The sum of the activations.
@@ -25,26 +25,34 @@ pub(super) struct Sixteen<'k> {
 impl<'k> TileProduct<'k> {
     /// The activations of a token for tile `kt`.
     pub(super) fn sixteens(&self, kt: U32<'k>, item: u32) -> Sixteens<'_, 'k> {
-        Sixteens { product: self, x: self.x(kt, item), side: self.side(kt, 128, item) }
+        Sixteens { product: self, token: self.of_token(kt, item) }
     }
 }
 
 impl<'k> Sixteens<'_, 'k> {
     /// The products of set `s`.
     pub(super) fn set(&self, s: usize, codes: &[[U32<'k>; 4]; 2]) -> Sixteen<'k> {
-        let x = self.product.quad(self.x.at(128 * s as u32));
+        let token = &self.token;
+        let sums = self.sums(token.x.at(128 * s as u32), codes);
+        let thirds = token.thirds.map(|thirds| self.sums(thirds.at(64 * s as u32), codes));
+        let [scale, sum] = token.side.at(32 * s as u32).cast::<f32>().ld2();
+        Sixteen { sums, thirds, scale, sum }
+    }
+
+    /// The sums of a set with the bytes at `x`.
+    fn sums(&self, x: Ptr<'k, u8, Shared>, codes: &[[U32<'k>; 4]; 2]) -> [Sums<'k, i32>; 1] {
+        let x = self.product.quad(x);
         let mut sums = [Sums::zero(self.product.k)];
         for (i, codes) in codes.iter().enumerate() {
             sums[0].add_u8(A(*codes), B([&x[2 * i], &x[2 * i + 1]]));
         }
-        let [scale, sum] = self.side.at(32 * s as u32).cast::<f32>().ld2();
-        Sixteen { sums, scale, sum }
+        sums
     }
 }
 
 impl<'k> Sixteen<'k> {
-    /// Sums of codes times integers, of rows `g` and `g + 8`.
+    /// Sums of codes times activations in units of their scale, of rows `g` and `g + 8`.
     pub(super) fn rows(&self) -> [F32<'k>; 2] {
-        [0, 2].map(|r| both(&self.sums, r).cvt::<f32>())
+        [0, 2].map(|r| whole(both(&self.sums, r), self.thirds.as_ref().map(|thirds| one(thirds, r))))
     }
 }

@@ -3,6 +3,7 @@
 use super::{Layout, Plan, Segments};
 use crate::case::{Case, Random};
 use crate::format::Format;
+use crate::format::activations::ActivationBytes;
 use crate::format::tile::{self, ROWS};
 use ptx_gen::CpuArg;
 
@@ -62,14 +63,20 @@ impl Packed {
 }
 
 /// The layout of a case; each group has at most three stages of the ring.
-pub(crate) fn layout(segments: &Segments, plan: Plan, shape: ProductCase) -> Layout {
+fn layout(segments: &Segments, plan: Plan, shape: ProductCase) -> Layout {
     let shared = SHARED[usize::from(plan.batch > 1)];
     let layout = segments.layout(plan, shape.n, shape.blocks, shared).expect("the cases are small");
     Layout { stages: layout.stages.min(3 * plan.groups), ..layout }
 }
 
 /// A case: arguments, sizes, then the layout.
-pub(crate) fn case(shape: ProductCase, mut args: Vec<CpuArg>, sizes: &[u32], layout: Layout) -> Case {
+pub(crate) fn case(
+    (plan, segments): (Plan, &Segments),
+    shape: ProductCase,
+    mut args: Vec<CpuArg>,
+    sizes: &[u32],
+) -> Case {
+    let layout = layout(segments, plan, shape);
     args.extend(sizes.iter().map(|&v| CpuArg::scalar(v)));
     args.extend([layout.blocks, layout.max_row_blocks, layout.stages, layout.shared].map(CpuArg::scalar));
     // The previous product has published its progress long ago; with a single block, never.
@@ -78,8 +85,14 @@ pub(crate) fn case(shape: ProductCase, mut args: Vec<CpuArg>, sizes: &[u32], lay
     args.push(CpuArg::U64(vec![0]));
     let ProductCase { rows, n, blocks, outlier, .. } = shape;
     let outliers = if outlier > 1.0 { format!(" outliers={outlier}") } else { String::new() };
-    Case { label: format!("rows={rows} n={n} blocks={blocks}{outliers}"), args, bound: BOUND }
+    Case { label: format!("rows={rows} n={n} blocks={blocks}{outliers}"), args, bound: bound(plan.bytes) }
 }
 
-/// Activations have 15 bits and a sign, relative to the largest of their 32; sums have the rounding of `f32`.
-const BOUND: f64 = 3e-4;
+/// Activations have 15 bits and a sign, relative to the largest of their 32, or eight more; sums have the rounding of
+/// `f32`.
+fn bound(bytes: ActivationBytes) -> f64 {
+    match bytes {
+        ActivationBytes::Two => 3e-4,
+        ActivationBytes::Three => 5e-7,
+    }
+}

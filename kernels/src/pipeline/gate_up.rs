@@ -168,8 +168,8 @@ impl Variant for GateUp {
                     CpuArg::F32(vec![0.0; y / block_float::BFP_BLOCK as usize]),
                 ];
                 let args = args.into_iter().chain([rows, shape.n].map(CpuArg::scalar));
-                let layout = case::layout(&self.segments(rows), self.plan, shape);
-                case::case(shape, args.chain([CpuArg::scalar(1e-5f32)]).collect(), &[], layout)
+                let args = args.chain([CpuArg::scalar(1e-5f32)]).collect();
+                case::case((self.plan, &self.segments(rows)), shape, args, &[])
             })
             .collect()
     }

@@ -289,7 +289,7 @@ impl Variant for LmHead {
                 args.extend([shape.rows, shape.n].map(CpuArg::scalar));
                 args.push(CpuArg::scalar(1e-5f32));
                 args.extend([1, ctx as u32].map(CpuArg::scalar));
-                case::case(shape, args, &[], case::layout(&self.segments(shape.rows), self.plan, shape))
+                case::case((self.plan, &self.segments(shape.rows)), shape, args, &[])
             })
             .collect()
     }

@@ -90,9 +90,9 @@ impl Segments {
     }
 
     /// How activations are encoded; `None` if the formats need different encodings.
-    pub(crate) fn encoding(&self) -> Option<Encoding> {
-        let first = Encoding::of(self.0.first()?.0)?;
-        self.0.iter().all(|&(format, _)| Encoding::of(format) == Some(first)).then_some(first)
+    pub(crate) fn encoding(&self, plan: Plan) -> Option<Encoding> {
+        let first = plan.encoding(self.0.first()?.0)?;
+        self.0.iter().all(|&(format, _)| plan.encoding(format) == Some(first)).then_some(first)
     }
 
     /// The layout of a product over rows of `n` weights; `None` if the shared memory is too small for it.
@@ -100,7 +100,7 @@ impl Segments {
     /// It has as many stages as fit, rounded down to a multiple of the groups.
     pub fn layout(&self, plan: Plan, n: u32, blocks: u32, shared: u32) -> Option<Layout> {
         let max_row_blocks = self.max_row_blocks(blocks);
-        let ring = ring_offset(plan, self.encoding()?, n, max_row_blocks);
+        let ring = ring_offset(plan, self.encoding(plan)?, n, max_row_blocks);
         let stage = plan.width * self.tile_bytes();
         let stages = shared.checked_sub(ring)? / stage;
         let stages = stages.min(MAX_STAGES) / plan.groups * plan.groups;
@@ -123,7 +123,7 @@ impl Segments {
                 self.max_row_blocks(blocks)
             ));
         }
-        let encoding = self.encoding().ok_or("the formats need different activations")?;
+        let encoding = self.encoding(plan).ok_or("the formats need different activations")?;
         let ring = ring_offset(plan, encoding, n, max_row_blocks);
         let needed = ring + stages * plan.width * self.tile_bytes();
         if stages == 0 || stages > MAX_STAGES || !stages.is_multiple_of(plan.groups) {

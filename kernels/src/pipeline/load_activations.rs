@@ -1,7 +1,7 @@
 //! Loads and encodes the activations of a batch, as one vector, in shared memory: [`Activations`].
 
 use super::block_float::{BFP_BLOCK, BlockFloat, MAX_CODE, MIN_LARGEST, ROUNDING};
-use crate::format::activations::{Activations, Encoding};
+use crate::format::activations::{Activations, Encoding, THIRDS};
 use crate::reduce::{lanes_max, lanes_max_u32, warp_sum};
 use ptx_gen::*;
 use std::array::from_fn;
@@ -196,7 +196,7 @@ impl<'k> Activations<'k> {
     fn encode(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
         self.k.note(format!("eight activations as {}", self.encoding.name()));
         match self.encoding {
-            Encoding::SplitInt8 => self.encode_split_int8(index, inside, x),
+            Encoding::SplitInt8(_) => self.encode_split_int8(index, inside, x),
             Encoding::F16 => self.encode_f16(index, inside, x),
             Encoding::Bf16 => self.encode_bf16(index, inside, x),
         }
@@ -205,8 +205,8 @@ impl<'k> Activations<'k> {
     /// Encodes integers with their block scale.
     fn encode_block(&self, index: U32<'k>, inside: Pred<'k>, whole: [F32<'k>; 8], scale: F32<'k>) {
         match self.encoding {
-            Encoding::SplitInt8 => {
-                self.k.note("eight integers as two int8, under a scale of 32");
+            Encoding::SplitInt8(_) => {
+                self.k.note(format!("eight integers as {}, under a scale of 32", self.encoding.name()));
                 let common = lanes_max_u32(3, scale.bits()).bits::<f32>();
                 self.store_split_int8(index, inside, whole, scale * common.rcp(), common);
             }
@@ -221,8 +221,7 @@ impl<'k> Activations<'k> {
         self.store_split_int8(index, inside, x, scale.rcp(), scale);
     }
 
-    /// Stores the high and low bytes of the numbers times `factor`, their scale, and, with another lane, the sum of
-    /// 16.
+    /// Stores the bytes of the numbers times `factor`, their scale, and, with another lane, the sum of 16.
     fn store_split_int8(
         &self,
         index: U32<'k>,
@@ -232,8 +231,9 @@ impl<'k> Activations<'k> {
         scale: F32<'k>,
     ) {
         let whole = x.map(|x| x.fma(factor, ROUNDING).bits::<u32>());
-        let sum = whole[1..].iter().fold(whole[0], |sum, &v| sum + v) - 8u32.wrapping_mul(ROUNDING.to_bits());
-        let sum = (sum + sum.shfl_bfly(1)).bits::<i32>().cvt::<f32>() * scale;
+        let sum = sum_of_16(&whole);
+        let thirds = self.thirds().map(|to| (to.row(index, 8).cast::<u32>(), third_bytes(x, factor, &whole)));
+        let sum = thirds.as_ref().map_or(sum, |(_, v)| sum_of_16(v).fma(1.0 / THIRDS, sum)) * scale;
         let high = whole.map(|v| v + 128);
         let high = [bytes(&high[..4], 1), bytes(&high[4..], 1)];
         let low = [bytes(&whole[..4], 0), bytes(&whole[4..], 0)];
@@ -242,6 +242,10 @@ impl<'k> Activations<'k> {
         // One store per branch: the compiler then predicates it instead of branching.
         self.k.when(inside, || at.st2(high));
         self.k.when(inside, || at.at(8).st2(low));
+        if let Some((at, v)) = thirds {
+            let thirds = [bytes(&v[..4], 0), bytes(&v[4..], 0)];
+            self.k.when(inside, || at.st2(thirds));
+        }
         self.k.when(inside, || side.st2([scale, sum]));
     }
 
@@ -283,6 +287,20 @@ impl<'k> Activations<'k> {
 fn largest<'k>(x: &[F32<'k>; 8]) -> F32<'k> {
     let pairs: [_; 4] = from_fn(|i| x[i].abs().max(x[i + 4].abs()));
     pairs[0].max(pairs[2]).max(pairs[1].max(pairs[3]))
+}
+
+/// The sum of 16 integers in the low bits of [`ROUNDING`]; this lane and its neighbour have eight each.
+fn sum_of_16<'k>(v: &[U32<'k>; 8]) -> F32<'k> {
+    let sum = v[1..].iter().fold(v[0], |sum, &v| sum + v) - 8u32.wrapping_mul(ROUNDING.to_bits());
+    (sum + sum.shfl_bfly(1)).bits::<i32>().cvt::<f32>()
+}
+
+/// What rounding the numbers times `factor` to `whole` has left, as integers in units of 1 / [`THIRDS`].
+fn third_bytes<'k>(x: [F32<'k>; 8], factor: F32<'k>, whole: &[U32<'k>; 8]) -> [U32<'k>; 8] {
+    from_fn(|i| {
+        let near = whole[i].bits::<f32>() - ROUNDING;
+        x[i].fma(factor, -near).fma(THIRDS, ROUNDING).bits::<u32>()
+    })
 }
 
 /// Byte `which` of each of four words.

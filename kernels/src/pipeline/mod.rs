@@ -15,10 +15,11 @@
 //!
 //! - A tile's weights are unpacked once and stay in registers while they are multiplied with one token after the
 //!   other. Each token has its own sums ([`stream`]), bit for bit those of a batch of one.
-//! - Shared memory holds the activations of the whole batch: 2.5 bytes each against quantized weights and 4 against
-//!   others. 8 x 4,096 take 82 KB, but 8 x 14,336 exceed the limit of a block. The contract refuses what does not
-//!   fit; the caller then launches the kernel several times with a smaller batch. Encoded activations never go
-//!   through global memory: loading them for each tile would cost twice the bytes of the activations.
+//! - Shared memory holds the activations of the whole batch: 2.5 bytes each against quantized weights, 3.5 with a
+//!   third byte, and 4 against others. 8 x 4,096 take 82 KB, but 8 x 14,336 exceed the limit of a block. The contract
+//!   refuses what does not fit; the caller then launches the kernel several times with a smaller batch. Encoded
+//!   activations never go through global memory: loading them for each tile would cost twice the bytes of the
+//!   activations.
 //! - With a batch, a block occupies its SM alone: the shared memory is too small for two.
 //! - Attention has separate blocks for each token; they read the same keys and values.
 //! - [`LmHead`] stores the argmax token of each token of a batch and does not update the state. The caller that

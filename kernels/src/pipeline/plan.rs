@@ -1,7 +1,7 @@
-//! How a product divides its blocks among warps, and the timestamps that it records when it profiles.
+//! How a product divides its blocks among warps, how exact its activations are, and the timestamps that it records when it profiles.
 
 use crate::format::Format;
-use crate::format::activations::Encoding;
+use crate::format::activations::{ActivationBytes, Encoding};
 use ptx_gen::*;
 
 /// How tiles come to shared memory, and with it whether kernels overlap: both need sm_90.
@@ -14,7 +14,7 @@ pub enum Copies {
     Async,
 }
 
-/// How a block is divided among its warps.
+/// How a block is divided among its warps, and how exact its activations are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Plan {
     /// Warps per group, which is also the number of tiles per stage.
@@ -28,6 +28,8 @@ pub struct Plan {
     pub prefetch_limit: Option<u32>,
     /// Batch: tokens that the weights are multiplied with, 1 to 8.
     pub batch: u32,
+    /// Bytes of an activation's integer; of no meaning against 16-bit weights.
+    pub bytes: ActivationBytes,
     /// Whether each block records [`Timestamp`]s.
     pub profile: bool,
 }
@@ -74,8 +76,15 @@ impl Timestamp {
 impl Plan {
     /// For large matrices of quantized weights. [`ALL`](crate::ALL) lists kernels with this plan and with each plan
     /// below.
-    pub const DEFAULT: Plan =
-        Plan { width: 2, groups: 4, copies: Copies::Bulk, prefetch_limit: None, batch: 1, profile: false };
+    pub const DEFAULT: Plan = Plan {
+        width: 2,
+        groups: 4,
+        copies: Copies::Bulk,
+        prefetch_limit: None,
+        batch: 1,
+        bytes: ActivationBytes::Two,
+        profile: false,
+    };
     /// Twelve consumer warps, for few, long rows of quantized weights.
     pub const TWELVE_WARPS: Plan = Plan { groups: 6, ..Plan::DEFAULT };
     /// Throttled prefetch, for large matrices of quantized weights after a product over 4- or 5-bit weights.
@@ -114,6 +123,19 @@ impl Plan {
         Plan { batch, prefetch_limit: None, ..self }
     }
 
+    /// The same plan with so many bytes, if activations are integers against weights in this format.
+    pub fn with_bytes(self, format: Format, bytes: ActivationBytes) -> Plan {
+        match Encoding::of(format) {
+            Some(Encoding::SplitInt8(_)) => Plan { bytes, ..self },
+            _ => self,
+        }
+    }
+
+    /// How activations are encoded for products with a format's tiles; `None` for a format without tiles.
+    pub(crate) fn encoding(self, format: Format) -> Option<Encoding> {
+        Some(Encoding::of(format)?.with_bytes(self.bytes))
+    }
+
     /// Consumer warps.
     pub const fn warps(self) -> u32 {
         self.width * self.groups
@@ -137,7 +159,8 @@ impl Plan {
         }
     }
 
-    /// The suffix of kernel names: `4x2_first`, `4x2_first_prefetch6`, `4x2_async`, or `4x2_first_batch_8`.
+    /// The suffix of kernel names: `4x2_first`, `4x2_first_prefetch6`, `4x2_async`, `4x2_first_batch_8`, or
+    /// `4x2_first_three_bytes`.
     pub(crate) fn suffix(self) -> String {
         let how = match self.copies {
             Copies::Async => "async",
@@ -145,8 +168,9 @@ impl Plan {
         };
         let prefetch = self.prefetch_limit.map_or(String::new(), |stages| format!("_prefetch{stages}"));
         let batch = if self.batch == 1 { String::new() } else { format!("_batch_{}", self.batch) };
+        let bytes = if self.bytes == ActivationBytes::Three { "_three_bytes" } else { "" };
         let profile = if self.profile { "_profile" } else { "" };
-        format!("{}x{}_{how}{prefetch}{batch}{profile}", self.width, self.groups)
+        format!("{}x{}_{how}{prefetch}{batch}{bytes}{profile}", self.width, self.groups)
     }
 
     pub(super) const fn overlaps(self) -> bool {

@@ -207,8 +207,8 @@ impl Variant for Project {
                 let (x, scales) = block_float::encode(&x);
                 let args =
                     vec![CpuArg::U8(packed.tiles), CpuArg::U16(x), CpuArg::F32(scales), CpuArg::F32(y)];
-                let layout = case::layout(&self.segments(shape.rows), self.plan, shape);
-                case::case(shape, args, &[shape.rows, shape.n], layout)
+                let segments = self.segments(shape.rows);
+                case::case((self.plan, &segments), shape, args, &[shape.rows, shape.n])
             })
             .collect()
     }

@@ -566,7 +566,7 @@ impl Qkv {
         ];
         args.extend([heads, kv, dim, ctx, n].map(CpuArg::scalar));
         args.push(CpuArg::scalar(1e-5f32));
-        case::case(shape, args, &[], case::layout(&segments, self.plan, shape))
+        case::case((self.plan, &segments), shape, args, &[])
     }
 }
 

@@ -28,7 +28,7 @@ use super::lora::Tail;
 use super::plan::{Copies, Plan, Timestamp};
 use super::ring::Ring;
 use crate::format::Format;
-use crate::format::activations::{Activations, Encoding};
+use crate::format::activations::Activations;
 use crate::format::tile;
 use ptx_gen::*;
 
@@ -121,7 +121,7 @@ impl<'k> WeightStream<'k> {
         let k = self.k;
         k.note("shared memory, and the block's range of the tiles");
         let base = k.dynamic_shared::<u8>("memory");
-        let encoding = Encoding::of(self.segments[0].0).expect("plans have tiled formats");
+        let encoding = self.plan.encoding(self.segments[0].0).expect("plans have tiled formats");
         let partials = base.at(partials_offset(self.plan));
         let x = partials.row(self.args.max_row_blocks, partials_bytes(self.plan));
         let x = Activations::new(k, encoding, x, self.n, self.plan.batch);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A Llama in float64 with NumPy: log-likelihoods of tokens, and embeddings, to compare others with.
 
-    perplexity.py score MODEL.gguf IDS [--keep f16] [--ctx 512] [--windows N] [--no-bos] > ORACLE.tsv
+    perplexity.py score MODEL.gguf IDS [--keep f16] [--ctx 512] [--windows N] [--no-bos] [--bits 16,q+k=24] > ORACLE.tsv
     perplexity.py compare FOUND.tsv ORACLE.tsv [--mean 2e-4] [--p99 0.01]
     perplexity.py embed MODEL.gguf IDS > ORACLE.json
     perplexity.py cases MODEL.gguf IDS > cases.json
@@ -9,7 +9,8 @@
     perplexity.py write MODEL.gguf BF16|F32 OUT.gguf
 
 IDS is a file with the tokens of a text, or - for standard input. `--keep f16` rounds keys and values to binary16, in which
-most engines keep them; all else stays float64. It needs numpy and gguf from PyPI: the weights are what
+most engines keep them; all else stays float64. `--bits` rounds activations as Warpwright does before products: to integers
+of so many bits, of which 32 share a scale, and before o and down to 16 bits with a scale for 8 first. It needs numpy and gguf from PyPI: the weights are what
 gguf decodes, everything else is a formula here. README.md says what is scored, and what the files are.
 """
 import argparse, json, pathlib, sys
@@ -20,9 +21,20 @@ from gguf import GGUFReader, GGUFWriter, quants
 TABLE = "# window\tposition\ttoken\tlog-likelihood"
 
 
+# Products of a layer, and the LM head.
+PRODUCTS = ["q", "k", "v", "o", "gate", "up", "down", "head"]
+
+
+def integers(x, bits, group):
+    """Rounded to integers of so many bits, of which `group` share a scale that maps the largest to 126/128 of the range."""
+    x_ = x.reshape(*x.shape[:-1], -1, group)
+    scale = numpy.maximum(numpy.abs(x_).max(-1, keepdims=True), 1e-30) / (32256 * 2.0 ** (bits - 16))
+    return (numpy.rint(x_ / scale) * scale).reshape(x.shape)
+
+
 class Model:
-    def __init__(self, path, keep=numpy.float64):
-        self.reader, self.keep = GGUFReader(path), keep
+    def __init__(self, path, keep=numpy.float64, bits={}):
+        self.reader, self.keep, self.bits = GGUFReader(path), keep, bits
         assert self.key("general.architecture") == "llama", "only llama is written here"
         self.heads = self.key("llama.attention.head_count")
         self.kv_heads = self.key("llama.attention.head_count_kv")
@@ -46,13 +58,20 @@ class Model:
         for i in range(self.layers):
             layer = lambda name: w[f"blk.{i}.{name}.weight"]
             n = self.norm(x, layer("attn_norm"))
-            q, k, v = (n @ layer(f"attn_{name}").T for name in "qkv")
+            q, k, v = (self.rounded(name, n) @ layer(f"attn_{name}").T for name in "qkv")
             heads, caches[i] = self.attention(q, k, v, caches[i])
-            x = x + heads @ layer("attn_output").T
+            x = x + self.rounded("o", heads) @ layer("attn_output").T
             n = self.norm(x, layer("ffn_norm"))
-            gate = n @ layer("ffn_gate").T
-            x = x + (gate / (1 + numpy.exp(-gate)) * (n @ layer("ffn_up").T)) @ layer("ffn_down").T
-        return self.norm(x, w["output_norm.weight"])
+            gate, up = (self.rounded(name, n) @ layer(f"ffn_{name}").T for name in ("gate", "up"))
+            x = x + self.rounded("down", gate / (1 + numpy.exp(-gate)) * up) @ layer("ffn_down").T
+        return self.rounded("head", self.norm(x, w["output_norm.weight"]))
+
+    def rounded(self, product, x):
+        """The activations of a product as `--bits` says; as they are without."""
+        if product not in self.bits:
+            return x
+        x = integers(x, 16, 8) if product in ("o", "down") else x
+        return integers(x, self.bits[product], 32)
 
     def norm(self, x, weights):
         return x / numpy.sqrt((x * x).mean(-1, keepdims=True) + self.epsilon) * weights
@@ -105,9 +124,20 @@ def scored(model, ids, ctx, windows=None, bos=True):
         yield from ((index, first + i, int(window[first + i]), float(l)) for i, l in enumerate(likelihoods))
 
 
+def bits(text):
+    """Bits of the activations of each product: of all, then of some."""
+    all_, *some = text.split(",")
+    of = dict.fromkeys(PRODUCTS, int(all_))
+    for names, number in (part.split("=") for part in some):
+        of |= dict.fromkeys(names.split("+"), int(number))
+    if unknown := of.keys() - PRODUCTS:
+        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: the products are {', '.join(PRODUCTS)}")
+    return of
+
+
 def score(args):
     print(TABLE)
-    model = Model(args.model, {"f64": numpy.float64, "f16": numpy.float16}[args.keep])
+    model = Model(args.model, {"f64": numpy.float64, "f16": numpy.float16}[args.keep], args.bits)
     for index, position, token, likelihood in scored(model, tokens(args.ids), args.ctx, args.windows, not args.no_bos):
         print(f"{index}\t{position}\t{token}\t{likelihood!r}", flush=position == args.ctx - 1)
 
@@ -198,6 +228,7 @@ def main():
     made.add_argument("--windows", type=int)
     made.add_argument("--no-bos", action="store_true")
     made.add_argument("--keep", choices=["f64", "f16"], default="f64")
+    made.add_argument("--bits", type=bits, default={}, metavar="16,q+k=24")
     made = command(compare, "found", "oracle")
     made.add_argument("--mean", type=float, default=2e-4)
     made.add_argument("--p99", type=float, default=0.01)
