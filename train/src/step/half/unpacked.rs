@@ -52,7 +52,9 @@ impl Step {
     /// Whether the latest product has unpacked these matrices, which the next one takes.
     pub(super) fn are_unpacked(&self, way: Way, (l, of): Matrices<'_>) -> bool {
         let pending = self.pending().take();
-        pending.is_some_and(|(unpacked, layer, all)| (unpacked, layer, &*all) == (way, l, of))
+        // A layer that is computed again goes forward up to the product that its backward begins with.
+        let is_there = |unpacked| of.iter().all(|&p| self.start(unpacked, p) == self.start(way, p));
+        pending.is_some_and(|(unpacked, layer, all)| (layer, &*all) == (l, of) && is_there(unpacked))
     }
 
     /// The matrix of a product, which takes no other.
