@@ -117,8 +117,8 @@ const MAX_ROUNDS: u32 = 16;
 /// Tokens times warps of a block, at most, where a batch has the plan of one token: each warp has sums of each token in
 /// registers.
 const MAX_SUMS: u32 = 64;
-/// Activations of three bytes, at most: 70 KiB. More would leave the ring too few of the stages that two blocks of an SM
-/// have room for.
+/// Activations of three bytes, at most: 70 KiB. More would leave the ring too few of the stages that two blocks of an SM of
+/// sm_90 have room for.
 const MAX_OF_THREE: u32 = 20_480;
 /// Ranges of positions into which attention is split, at most.
 const MAX_SPLITS: u32 = 64;
@@ -259,20 +259,6 @@ fn check_block(b: &Block<Weight>) -> Result<(), Unsupported> {
     }
 }
 
-/// Bytes of an activation's integer in a product of a layer. It decides for all kernels, whatever their batch.
-///
-/// Keys and values are rounded to binary16; what shifts them over a border of it counts most. That is the product that
-/// they come from, and the one that the next layer's come from.
-fn activation_bytes(product: Product, b: &Block<Weight>) -> ActivationBytes {
-    let n = match product {
-        Product::Qkv => b.q.row_len(),
-        Product::Down => b.down.row_len(),
-        Product::O | Product::GateUp | Product::Head => return ActivationBytes::Two,
-    };
-    let [q, k, v] = [&b.q, &b.k, &b.v].map(|w| w.format.activation_bytes());
-    if n <= MAX_OF_THREE { q.max(k).max(v) } else { ActivationBytes::Two }
-}
-
 fn mixed(a: &Weight, b: &Weight, why: &'static str) -> Unsupported {
     Unsupported::Mixed { tensors: [a, b].map(|w| (w.name.clone(), w.format)), why }
 }
@@ -370,9 +356,26 @@ impl Resolver<'_> {
         ResolvedProduct { lora: tiles::shape(self.outline, product, layer as usize).is_some(), ..of }
     }
 
+    /// Bytes of an activation's integer in a product of a layer. It decides for all kernels, whatever their batch.
+    ///
+    /// Keys and values are rounded to binary16; what shifts them over a border of it counts most. That is the product that
+    /// they come from, and down, which those of the next layer come from; a file in Q2_K has it in all its layers.
+    fn activation_bytes(&self, product: Product, b: &Block<Weight>) -> ActivationBytes {
+        let n = match product {
+            Product::Qkv => b.q.row_len(),
+            Product::Down => b.down.row_len(),
+            Product::O | Product::GateUp | Product::Head => return ActivationBytes::Two,
+        };
+        // With their scales they take 7 bytes for two. The ring needs the rest of a block's shared memory.
+        let shared = self.tuning.shared.unwrap_or(self.target.preferred);
+        let fit = n <= MAX_OF_THREE && u64::from(n) * 7 / 2 <= u64::from(shared) * 5 / 8;
+        let [q, k, v] = [&b.q, &b.k, &b.v].map(|w| w.format.activation_bytes());
+        if fit { q.max(k).max(v) } else { ActivationBytes::Two }
+    }
+
     fn qkv(&self, b: &Block<Weight>) -> Result<ResolvedProduct<Qkv>, Unsupported> {
         let (c, formats) = (&self.outline.config, [&b.q, &b.k, &b.v].map(|w| w.format));
-        let bytes = activation_bytes(Product::Qkv, b);
+        let bytes = self.activation_bytes(Product::Qkv, b);
         let default = || default_plan_with(bytes, formats[0], c.q_len() + 2 * c.kv_len(), c.hidden);
         let plan = self.plan(self.tuning.qkv.unwrap_or_else(default)).with_bytes(formats[0], bytes);
         let output = if c.architecture.head_norms { QkvOutput::Raw } else { QkvOutput::Append };
@@ -393,7 +396,7 @@ impl Resolver<'_> {
     /// The down projection, after gate and up.
     fn down(&self, b: &Block<Weight>) -> Result<ResolvedProduct<Project>, Unsupported> {
         let (c, format) = (&self.outline.config, b.down.format);
-        let bytes = activation_bytes(Product::Down, b);
+        let bytes = self.activation_bytes(Product::Down, b);
         let default = || default_plan_with(bytes, format, c.hidden, c.feed_forward).after(b.gate.format);
         let plan = self.plan(self.tuning.down.unwrap_or_else(default)).with_bytes(format, bytes);
         self.project(Product::Down, format, plan, c.feed_forward)
@@ -539,6 +542,20 @@ mod tests {
                 assert_eq!(three(many), three(one), "{name}");
             }
         }
+    }
+
+    /// Rows of 12,288 activations of three bytes would take most of it.
+    #[test]
+    fn little_shared_memory_takes_activations_of_two_bytes() {
+        let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+        let device = &driver.devices().unwrap()[0];
+        let tuning = Tuning { shared: Some(65_536), ..Tuning::default() };
+        let shape = SHAPES.iter().find(|shape| shape.name == "qwen3-8b").unwrap();
+        let two_bits = QUANTIZATIONS.into_iter().find(|q| q.name == "q2_k").unwrap();
+        let resolved = Resolved::of(&Outline::of(shape, two_bits).unwrap(), device, tuning, 1).unwrap();
+        let layer = &resolved.single.layers[0];
+        let bytes = [layer.qkv.kernel.plan, layer.down.kernel.plan].map(|plan| plan.bytes);
+        assert_eq!(bytes, [ActivationBytes::Three, ActivationBytes::Two]);
     }
 
     /// As many warps, as many blocks unless rows are divided evenly, and as many splits.

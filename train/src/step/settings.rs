@@ -56,7 +56,7 @@ pub enum Unpacking {
     /// What is faster for so many tokens: from 2,048 on ahead, else apart.
     #[default]
     Fitting,
-    /// Idle warps of the product before, where matrices are whole blocks and `absmax` is not nested; else apart.
+    /// Idle warps of the product before, in layers whose matrices are all in NF4 with `absmax` in `f32`; else apart.
     Ahead,
     /// A kernel of its own before each product.
     Apart,

@@ -163,6 +163,10 @@ fn settings(
         )));
     }
     let form = |form| args.forms.contains(&form);
+    if form(Form::UnpackAhead) && form(Form::UnpackApart) {
+        let why = "--forms takes unpack-ahead or unpack-apart, not both";
+        return Err(Failure::Input(why.into()));
+    }
     let total = STEPS * args.rounds;
     let schedule =
         Schedule { decay: Decay::Cosine, lr: 2e-4, lr_min: 0.0, warmup: total.div_ceil(10), total };

@@ -145,6 +145,8 @@ impl Step {
 
     /// The losses, and the gradient of the residual stream after the last layer.
     pub(crate) fn head(&self, queue: &mut impl Queue) -> Result<(), Error> {
+        // It takes a workspace of theirs.
+        self.nothing_pending();
         let (b, head, norm) = (&self.buffers, &self.buffers.head, &self.weights.norm);
         self.norm(queue, b.kept.last(), norm, &head.x, &head.inv)?;
         for chunk in self.chunks() {

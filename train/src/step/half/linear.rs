@@ -115,7 +115,7 @@ impl Step {
             factor: &self.constants.one,
             y,
             shape: [rows, n, k],
-            ahead: self.ahead(self.after((l, p))),
+            ahead: self.unpack_ahead(self.after((l, p))),
         };
         self.linear(queue, &linear)
     }
@@ -135,7 +135,7 @@ impl Step {
         let tiles = kernel.def().map_tiles();
         let pair = self.adapter_u(queue, purpose, place, x)?;
         let w = self.matrix(queue, Way::Forward, place)?;
-        let ahead = self.ahead(self.after(place));
+        let ahead = self.unpack_ahead(self.after(place));
         let Term { x, w, u, a: b, depth, rank } =
             self.term(Form::Nt, [x, &w], [rows, columns, depth], pair, tiles)?;
         let map = |view: &View<bf16>| self.maps.of(view, [rows, columns], tiles.y);
@@ -210,7 +210,7 @@ impl Step {
             factor: &self.constants.one,
             y: dx,
             shape: [rows, k, n],
-            ahead: self.ahead(self.after_backward((l, p))),
+            ahead: self.unpack_ahead(self.after_backward((l, p))),
         };
         self.linear(queue, &linear)
     }
@@ -230,14 +230,14 @@ impl Step {
         let tiles = kernel.def().map_tiles();
         let mut terms = vec![];
         let projections: Vec<_> = of.iter().map(|(p, _)| *p).collect();
-        let unpacked = self.are_unpacked(Way::Backward, (l, &projections));
+        let unpacked = self.take_pending(Way::Backward, (l, &projections));
         for &(p, dy) in of {
             let du = self.adapter_du(queue, (l, p), [dy, x])?;
-            let w = self.one_of(queue, Way::Backward, (l, p), unpacked)?;
+            let w = self.matrix_of(queue, Way::Backward, (l, p), unpacked)?;
             let n = self.sizes.of(p)[0];
             terms.push(self.term(Form::Nn, [dy, &w], [rows, columns, n], du, tiles)?);
         }
-        let ahead = self.ahead(self.after_backward((l, projections[of.len() - 1])));
+        let ahead = self.unpack_ahead(self.after_backward((l, projections[of.len() - 1])));
         // Without a third, the first stands in its place, with lengths of 0.
         let none = Term { depth: 0, rank: 0, ..terms[0].clone() };
         let [a, b, c] = [&terms[0], &terms[1], terms.get(2).unwrap_or(&none)];
@@ -286,7 +286,7 @@ impl Step {
         let tiles = kernel.def().map_tiles();
         let du = self.adapter_du(queue, place, [dy, &self.buffers.kept.inputs(l).a])?;
         let w = self.matrix(queue, Way::Backward, place)?;
-        let ahead = self.ahead(self.after_backward(place));
+        let ahead = self.unpack_ahead(self.after_backward(place));
         let Term { x, w, u, a, depth, rank } =
             self.term(Form::Nn, [dy, &w], [rows, columns, depth], du, tiles)?;
         let map = |view: &View<bf16>| self.maps.of(view, [rows, columns], tiles.y);

@@ -2,8 +2,8 @@
 //!
 //! Those in NF4 are unpacked into a workspace that the product before does not read: by idle warps of that product
 //! ([`AheadArgs`]), or by a kernel of its own that may run beside it. The latter is how few tokens are faster, as products
-//! then leave multiprocessors free (docs/experiments.md); and it unpacks what no product comes before, and matrices with
-//! nested `absmax` or parts of blocks.
+//! then leave multiprocessors free (docs/experiments.md); and it unpacks what no product comes before, and layers of
+//! which some matrix has nested `absmax` or is not packed.
 
 use std::sync::{MutexGuard, PoisonError};
 
@@ -49,8 +49,8 @@ impl Ahead {
 }
 
 impl Step {
-    /// Whether the latest product has unpacked these matrices, which the next one takes.
-    pub(super) fn are_unpacked(&self, way: Way, (l, of): Matrices<'_>) -> bool {
+    /// What is pending is taken: whether it is these matrices, which the next product takes.
+    pub(super) fn take_pending(&self, way: Way, (l, of): Matrices<'_>) -> bool {
         let pending = self.pending().take();
         // A layer that is computed again goes forward up to the product that its backward begins with.
         let is_there = |unpacked| of.iter().all(|&p| self.start(unpacked, p) == self.start(way, p));
@@ -64,12 +64,12 @@ impl Step {
         way: Way,
         (l, p): Place,
     ) -> Result<View<bf16>, Error> {
-        let unpacked = self.are_unpacked(way, (l, &[p]));
-        self.one_of(queue, way, (l, p), unpacked)
+        let unpacked = self.take_pending(way, (l, &[p]));
+        self.matrix_of(queue, way, (l, p), unpacked)
     }
 
     /// A matrix of the next product, unpacked by a kernel of its own if it is packed.
-    pub(super) fn one_of(
+    pub(super) fn matrix_of(
         &self,
         queue: &mut impl Queue,
         way: Way,
@@ -95,8 +95,8 @@ impl Step {
         Ok(w)
     }
 
-    /// Lets a product that goes this way unpack the matrices of the next one, if it can.
-    pub(super) fn ahead(&self, next: Option<(Way, Matrices<'_>)>) -> Ahead {
+    /// Lets a product unpack the matrices of the next one, if it can: they are pending from then on.
+    pub(super) fn unpack_ahead(&self, next: Option<(Way, Matrices<'_>)>) -> Ahead {
         let found = next.filter(|_| self.unpacks_ahead).and_then(|(way, (l, of))| {
             let (packed, absmax) = self.weights.packed(l, of)?;
             let (workspace, start) = self.start(way, *of.first()?);

@@ -18,7 +18,8 @@ args! {
         packed: In<u8>,
         /// `[n / 64]`
         absmax: In<f32>,
-        /// `[n]`: the same bits that [`Nf4Dequantize`](crate::train::half::convert::Nf4Dequantize) gives
+        /// `[n]`: the same bits that [`Nf4Dequantize`](crate::train::half::convert::Nf4Dequantize) gives, from an address
+        /// that is a multiple of 16
         unpacked: Out<bf16>,
         /// Weights, a multiple of 64.
         n: u32,
