@@ -544,13 +544,13 @@ mod tests {
         }
     }
 
-    /// Rows of 12,288 activations of three bytes would take most of it.
+    /// Rows of 18,944 activations of three bytes would take most of it.
     #[test]
     fn little_shared_memory_takes_activations_of_two_bytes() {
         let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
         let device = &driver.devices().unwrap()[0];
-        let tuning = Tuning { shared: Some(65_536), ..Tuning::default() };
-        let shape = SHAPES.iter().find(|shape| shape.name == "qwen3-8b").unwrap();
+        let tuning = Tuning { shared: Some(90_112), ..Tuning::default() };
+        let shape = SHAPES.iter().find(|shape| shape.name == "qwen2.5-7b").unwrap();
         let two_bits = QUANTIZATIONS.into_iter().find(|q| q.name == "q2_k").unwrap();
         let resolved = Resolved::of(&Outline::of(shape, two_bits).unwrap(), device, tuning, 1).unwrap();
         let layer = &resolved.single.layers[0];
