@@ -237,6 +237,7 @@
 mod accesses;
 mod allocation;
 mod async_code;
+mod atomic_code;
 mod call_code;
 pub mod check;
 mod code;
