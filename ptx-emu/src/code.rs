@@ -2,6 +2,7 @@
 
 use crate::async_code::{AsyncStore, BulkStore, OfMap, TensorCopy, Wgmma};
 pub(crate) use crate::async_code::{BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Phase, ThreadCopy};
+pub(crate) use crate::atomic_code::{Atomic, High};
 pub(crate) use crate::call_code::{ABSENT, Call, CallTarget, Formal, Passed, Routine, SystemCall};
 use crate::exec::regs::{Alu, Bank, Regs, Slots, Undefined};
 pub(crate) use crate::fragment_code::{
@@ -419,23 +420,6 @@ pub(crate) struct RegisterOperand {
     pub(crate) slot: u32,
     /// Size of the register: 16, 32 or 64.
     pub(crate) bits: u32,
-}
-
-/// An atomic read-modify-write.
-#[derive(Clone, Debug)]
-pub(crate) struct Atomic {
-    pub(crate) space: Space,
-    pub(crate) address: Address,
-    pub(crate) bytes: u32,
-    /// New value from old, `b` and `c`.
-    pub(crate) f: fn(u64, u64, u64) -> u64,
-    /// Where the old value goes; `None` for `red`.
-    pub(crate) d: Option<RegisterOperand>,
-    pub(crate) b: RegisterOperand,
-    pub(crate) c: Option<RegisterOperand>,
-    pub(crate) order: MemoryOrder,
-    pub(crate) scope: Scope,
-    pub(crate) site: u32,
 }
 
 /// How an access is ordered with others (manual, "Memory Consistency Model").

@@ -221,13 +221,14 @@
 //! - Each thread runs its blocks to the end one after another, except for blocks that wait or poll, and for traced launches
 //!   whose order is shuffled: these run four at a time. Up to 1024 blocks of a thread may wait at a time, where a device
 //!   has a limit of its own. A deadlock of a launch on several threads runs out of fuel or time.
-//! - Other blocks that use atomics on a 64-bit word may see a plain access to it half done.
+//! - Other blocks that use atomics on 64 or 128 bits may see a plain access to them half done, and a strong one of a warp
+//!   whose lanes access several allocations at once.
 //! - Not implemented, and refused by name: functions that the text declares and does not define (but `vprintf`, `malloc`,
 //!   `free`, `__assertfail` and `cudaGraphSetConditional`), `wgmma` in functions, other `%reserved_smem_offset` registers, `mma.m8n8k4` of
 //!   halves, sparse `mma` with a `.kind`, `wgmma` on single bits, the right matrix of a sparse `wgmma` with rows shorter than
 //!   64 bytes, reductions of shared memory by bulk copies, tensor maps of images, arrivals and waits
 //!   with `.relaxed`, mipmaps, depths that are compared, textures of many samples, formatted stores of
-//!   surfaces, textures by name (`.texref`), 128-bit values, products of 4-bit and 6-bit floats, conversions to these from
+//!   surfaces, textures by name (`.texref`), `.b128` registers as arguments or operands of narrower instructions, products of 4-bit and 6-bit floats, conversions to these from
 //!   halves, `fma.oob`, negated operands of `vmad`.
 
 #![forbid(unsafe_code)]
@@ -236,6 +237,7 @@
 mod accesses;
 mod allocation;
 mod async_code;
+mod atomic_code;
 mod call_code;
 pub mod check;
 mod code;

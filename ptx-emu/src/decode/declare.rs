@@ -158,10 +158,6 @@ impl<'a> Unit<'a> {
         if special(n.name).is_some() || PREDEFINED.contains(&n.name) {
             return self.fail(n.at, format!("`{}` is a special register and cannot be declared", n.name));
         }
-        if ty == Type::B128 {
-            self.broken.insert(n.name);
-            return self.fail(n.at, "unsupported in ptx-emu: .b128 registers");
-        }
         match n.count {
             None => self.name(scope, n.name, n.at, Declared::Register { ty, declaration, at: n.at }),
             Some(count) => {

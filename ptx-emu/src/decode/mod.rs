@@ -293,9 +293,11 @@ impl<'a> Unit<'a> {
         let operands = inst.operands.iter().flat_map(ast::Operand::names);
         for (name, at) in guard.chain(operands) {
             let Some(register) = self.find_register(name, at) else { continue };
-            let register = (bank(register.ty), register.slot);
-            if !self.code.mentions[known as usize..].contains(&register) {
-                self.code.mentions.push(register);
+            for slot in register.slots() {
+                let register = (bank(register.ty), slot);
+                if !self.code.mentions[known as usize..].contains(&register) {
+                    self.code.mentions.push(register);
+                }
             }
         }
         self.code.mention_ends.push(self.code.mentions.len() as u32);

@@ -10,11 +10,18 @@ use crate::parse::{At, Parsed, error, unsupported};
 /// Registers a kernel may use.
 const MOST_REGISTERS: u32 = 1_000_000;
 
-/// A register operand.
+/// A register operand. One of 128 bits is two of 64: this slot has the lower half, the next one the upper half.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Register {
     pub(crate) ty: Type,
     pub(crate) slot: u32,
+}
+
+impl Register {
+    /// The slots that it takes.
+    pub(super) fn slots(self) -> std::ops::RangeInclusive<u32> {
+        self.slot..=self.slot + u32::from(self.ty == Type::B128)
+    }
 }
 
 impl<'a> Unit<'a> {
@@ -56,7 +63,11 @@ impl<'a> Unit<'a> {
         if let Some(&slot) = self.slots.get(&(declaration, number)) {
             return Register { ty, slot };
         }
-        let slot = self.fresh(bank(ty));
+        let mut slot = self.fresh(bank(ty));
+        if ty == Type::B128 {
+            slot = self.fresh(bank(ty)) - 1;
+            self.routine.names.push((bank(ty), slot + 1, name.to_string()));
+        }
         self.slots.insert((declaration, number), slot);
         self.routine.names.push((bank(ty), slot, name.to_string()));
         Register { ty, slot }

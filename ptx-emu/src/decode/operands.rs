@@ -10,7 +10,7 @@ use crate::isa;
 use crate::module::Param;
 use crate::parse::ast::{self, Number, OperandKind, StateSpace};
 use crate::parse::types::{Kind, Type};
-use crate::parse::{At, Parsed, error};
+use crate::parse::{At, Parsed, error, unsupported};
 
 /// Suffixes that an instruction may have.
 pub(super) const MOST_SUFFIXES: usize = 64;
@@ -161,6 +161,27 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
+    /// The halves of 128 bits to be written, the lower one first; those of `_` are registers nobody reads.
+    pub(crate) fn halves_dst(&mut self, o: &'a ast::Operand<'a>) -> Parsed<[u32; 2]> {
+        match o.kind {
+            OperandKind::Sink => Ok([Bank::W64; 2].map(|bank| self.unit.fresh(bank))),
+            OperandKind::Name(name) => self.unit.typed(name, o.at, Type::B128).map(|slot| [slot, slot + 1]),
+            _ => error(o.at, "a .b128 register was expected as destination"),
+        }
+    }
+
+    /// The halves of 128 bits to be read, the lower one first.
+    pub(crate) fn halves_src(&mut self, o: &'a ast::Operand<'a>) -> Parsed<[u32; 2]> {
+        match o.kind {
+            OperandKind::Name(_) => self.halves_dst(o),
+            OperandKind::Number(Number::Int(n)) => match u64::try_from(n) {
+                Ok(low) => Ok([low, 0].map(|half| self.literal(Bank::W64, half))),
+                Err(_) => unsupported(o.at, format!("the literal {n} as 128 bits")),
+            },
+            _ => error(o.at, "a .b128 register or an integer literal was expected"),
+        }
+    }
+
     /// A register of the right type, by name.
     pub(crate) fn named(&mut self, name: &'a str, at: At, ty: Type) -> Parsed<u32> {
         self.unit.typed(name, at, ty)
@@ -172,6 +193,9 @@ impl<'d, 'a> Decode<'d, 'a> {
             return error(o.at, format!("a {ty} register was expected"));
         };
         let register = self.unit.named_register(name, o.at)?;
+        if register.ty == Type::B128 {
+            return unsupported(o.at, format!("`{name}`, a .b128 register, as an operand of type {ty}"));
+        }
         if ty.accepts_wider(register.ty) {
             return Ok(register);
         }
@@ -443,7 +467,7 @@ impl<'d, 'a> Decode<'d, 'a> {
 fn immediate(n: Number, ty: Type, at: At) -> Parsed<u64> {
     let bits = ty.bits();
     match (n, ty.kind()) {
-        (Number::Int(v), Kind::Bits | Kind::Unsigned | Kind::Signed) => {
+        (Number::Int(v), Kind::Bits | Kind::Unsigned | Kind::Signed) if bits <= 64 => {
             let (least, most) = (-(1i128 << (bits - 1)), (1i128 << bits) - 1);
             if (least..=most).contains(&v) {
                 return Ok(v as u64 & u64::MAX >> (64 - bits));

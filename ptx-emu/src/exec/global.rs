@@ -4,8 +4,8 @@
 //! One comparison of the lowest and the highest address then checks the bounds of all lanes, and a second one checks
 //! that the bytes are initialised.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{MutexGuard, PoisonError};
 
 use super::block::{Checked, Worker};
 use super::lanes;
@@ -159,6 +159,7 @@ impl<'g> Worker<'g, '_> {
             let bytes = t.width.bytes * t.regs.len() as u32;
             self.record(w, mask, (read_operation(t), t.scope, None), one, addresses, bytes)?;
         }
+        let whole = self.hold(t, one, addresses);
         if let Some(a) = one
             && mask == u32::MAX
             && pattern == AddressPattern::Consecutive
@@ -190,7 +191,23 @@ impl<'g> Worker<'g, '_> {
                 }
             }
         }
+        drop(whole);
         self.load_late(w, mask, t, addresses)
+    }
+
+    /// For a strong access of 64 or 128 bits: keeps other such accesses and atomics out of the allocation, so that blocks
+    /// on other threads of this machine see all of it or nothing.
+    fn hold(
+        &self,
+        t: &Transfer,
+        one: Option<&'g Allocation>,
+        addresses: &Addresses,
+    ) -> Option<MutexGuard<'g, ()>> {
+        if !t.order.is_strong() || t.width.bytes < 8 {
+            return None;
+        }
+        let a = one.or_else(|| self.grid.table.reach(addresses[0]))?;
+        Some(a.wide.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Reads bytes that were checked.
@@ -229,6 +246,7 @@ impl<'g> Worker<'g, '_> {
             w.effects += 1;
             return Ok(());
         }
+        let whole = self.hold(t, one, addresses);
         for (i, from) in t.regs.iter().flatten().enumerate() {
             let values = self.take(w, *from, mask)?;
             let at = addresses.map(|a| a + t.width.bytes as u64 * i as u64);
@@ -244,6 +262,7 @@ impl<'g> Worker<'g, '_> {
                 write(a, at[lane] - a.base, t.width.bytes, values[lane]);
             }
         }
+        drop(whole);
         self.mark(one, mask, addresses, bytes, low, end);
         w.effects += 1;
         Ok(())
@@ -418,6 +437,9 @@ impl<'g> Worker<'g, '_> {
         addresses: &Addresses,
     ) -> Checked<()> {
         self.check_alignment(w, mask, addresses, t.bytes)?;
+        if let Some(high) = &t.high {
+            return self.wide_atomic_global(w, mask, (t, high), addresses);
+        }
         let b = self.take(w, t.b, mask)?;
         let c = match t.c {
             Some(c) => self.take(w, c, mask)?,
@@ -425,27 +447,39 @@ impl<'g> Worker<'g, '_> {
         };
         let mut old = [0; 32];
         for lane in self.lane_order(mask) {
-            let address = addresses[lane];
-            let a = match self.one(t.site, address, address.saturating_add(t.bytes.into())) {
-                Some(a) => a,
-                None => self.lane_allocation(w, lane, address, t.bytes)?,
-            };
-            self.check_lane(w, lane, a, address, t.bytes)?;
-            if a.constant {
-                return Err(self.read_only(w, lane, address));
-            }
-            if let Some(recorder) = &mut self.recorder {
-                recorder.late.forget(address, t.bytes);
-                let operation = (MemoryOperation::Atomic, t.scope, None);
-                self.record(w, 1 << lane, operation, Some(a), addresses, t.bytes)?;
-            }
-            old[lane] = update(a, address - a.base, t.bytes, |m| (t.f)(m, b[lane], c[lane]));
+            let a = self.atomic_place(w, lane, t, addresses)?;
+            old[lane] = update(a, addresses[lane] - a.base, t.bytes, |m| (t.f)(m, b[lane], c[lane]));
             w.effects += u64::from((t.f)(old[lane], b[lane], c[lane]) != old[lane]);
         }
         if let Some(d) = t.d {
             put(w, d, mask, &old);
         }
         Ok(())
+    }
+
+    /// Checks and records what the atomic of a lane does; gives the allocation that holds its bytes.
+    pub(super) fn atomic_place(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        t: &Atomic,
+        addresses: &Addresses,
+    ) -> Checked<&'g Allocation> {
+        let address = addresses[lane];
+        let a = match self.one(t.site, address, address.saturating_add(t.bytes.into())) {
+            Some(a) => a,
+            None => self.lane_allocation(w, lane, address, t.bytes)?,
+        };
+        self.check_lane(w, lane, a, address, t.bytes)?;
+        if a.constant {
+            return Err(self.read_only(w, lane, address));
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.late.forget(address, t.bytes);
+            let operation = (MemoryOperation::Atomic, t.scope, None);
+            self.record(w, 1 << lane, operation, Some(a), addresses, t.bytes)?;
+        }
+        Ok(a)
     }
 }
 
@@ -476,7 +510,7 @@ pub(super) fn read(a: &Allocation, offset: u64, bytes: u32) -> u64 {
     }
 }
 
-fn write(a: &Allocation, offset: u64, bytes: u32, value: u64) {
+pub(super) fn write(a: &Allocation, offset: u64, bytes: u32, value: u64) {
     let words = a.words();
     match bytes {
         4 => words[(offset / 4) as usize].store(value as u32, Relaxed),

@@ -19,7 +19,7 @@ use crate::code::{MemoryOrder, Transfer};
 /// What was at an address before a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
-    value: u64,
+    value: u128,
     /// Whether somebody had written it.
     known: bool,
     /// The instruction that stored.
@@ -75,23 +75,27 @@ impl Worker<'_, '_> {
         let strong = t.order.is_strong() && t.order != MemoryOrder::Release;
         let Some(recorder) = &mut self.recorder else { return };
         let block = recorder.block();
-        let stays = strong && t.regs.len() == 1;
+        let whole = bytes * t.regs.len() as u32;
+        // Of 128 bits, both halves arrive at once.
+        let stays = strong && (t.regs.len() == 1 || (bytes, whole) == (8, 16));
         if !stays && recorder.late.0.is_empty() {
             return;
         }
         for lane in lanes(mask) {
             let address = addresses[lane];
-            recorder.late.forget(address, bytes * t.regs.len() as u32);
+            recorder.late.forget(address, whole);
             let Some(a) = self.grid.table.reach(address).filter(|_| stays) else { continue };
             let offset = address - a.base;
-            let known = a.is_initialised(offset, bytes.into());
-            let before = Before { value: read(a, offset, bytes), known, pc: w.now.pc };
+            let known = a.is_initialised(offset, whole.into());
+            let parts = (0..t.regs.len() as u64).rev().map(|i| read(a, offset + i * u64::from(bytes), bytes));
+            let value = parts.fold(0, |all, part| all << 64 | u128::from(part));
+            let before = Before { value, known, pc: w.now.pc };
             let (thread, count) =
                 ((w.index * 32) as u16 + lane as u16, self.shared.clocks.count(w.index as usize));
             recorder
                 .late
                 .0
-                .insert(address, LateStore { bytes, before, block, thread, count, told: Vec::new() });
+                .insert(address, LateStore { bytes: whole, before, block, thread, count, told: Vec::new() });
         }
     }
 
@@ -133,8 +137,11 @@ impl Worker<'_, '_> {
                 self.locate(&mut fault, addresses[lane]);
                 return Err(fault);
             }
-            if let Some(to) = t.regs[0] {
-                put(w, to, 1 << lane, &[extend(before.value, t.width.bytes, t.width.signed, to.bits); 32]);
+            for (i, to) in t.regs.iter().enumerate() {
+                let value = (before.value >> (8 * t.width.bytes as usize * i)) as u64;
+                let value = value & u64::MAX >> (64 - 8 * t.width.bytes);
+                let Some(to) = to else { continue };
+                put(w, *to, 1 << lane, &[extend(value, t.width.bytes, t.width.signed, to.bits); 32]);
             }
         }
         Ok(())

@@ -396,6 +396,9 @@ impl Worker<'_, '_> {
     fn atomic_shared(&mut self, w: &mut Warp, mask: u32, a: &Atomic, addresses: &Addresses) -> Checked<()> {
         let access = Access { pc: w.now.pc, reads: true, writes: true, strong: true, ..Access::default() };
         self.check_alignment(w, mask, addresses, a.bytes)?;
+        if let Some(high) = &a.high {
+            return self.wide_atomic_shared(w, mask, (a, high), addresses, access);
+        }
         let b = self.take(w, a.b, mask)?;
         let c = match a.c {
             Some(c) => self.take(w, c, mask)?,

@@ -52,6 +52,7 @@ mod view;
 mod warp;
 mod warpgroup;
 mod wgmma;
+mod wide;
 mod wmma;
 mod words;
 

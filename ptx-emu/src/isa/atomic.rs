@@ -4,9 +4,9 @@ use half::{bf16, f16};
 
 use super::halves;
 use super::number::{canon, ftz};
-use super::{Decoder, memory};
+use super::{Decoder, memory, wide};
 use crate::async_code::{AsyncStore, Reduction};
-use crate::code::{Address, Atomic, MemoryOrder, Op, RegisterOperand, Scope, Space};
+use crate::code::{Address, Atomic, High, MemoryOrder, Op, RegisterOperand, Scope, Space};
 use crate::decode::Decode;
 use crate::parse::Parsed;
 use crate::parse::ast::OperandKind;
@@ -108,7 +108,7 @@ fn asynchronous(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         let (address, b) = (d.address(0, false)?, d.word(1, ty)?);
         let (order, scope, site) = (MemoryOrder::Release, Scope::Device, d.site());
         let bytes = ty.bytes();
-        let atomic = Atomic { space, address, bytes, f, d: None, b, c: None, order, scope, site };
+        let atomic = Atomic { space, address, bytes, f, d: None, b, c: None, high: None, order, scope, site };
         return Ok(Op::Atomic(Box::new(atomic)));
     }
     d.require(&[(".relaxed", ())])?;
@@ -165,7 +165,7 @@ fn suffixes(d: &mut Decode<'_, '_>, orders: &[(&str, MemoryOrder)]) -> Parsed<Su
         .filter(|(name, _)| !name.ends_with("noftz"))
         .collect();
     let types = OPERATIONS.iter().flat_map(|(_, types, _)| types.iter().map(|ty| (ty.name(), *ty)));
-    let types: Vec<(&str, Type)> = types.collect();
+    let types: Vec<(&str, Type)> = types.chain([(Type::B128.name(), Type::B128)]).collect();
     while take(d, &mut order, orders)
         || take(d, &mut scope, memory::SCOPES)
         || take(d, &mut space, memory::SPACES)
@@ -177,7 +177,8 @@ fn suffixes(d: &mut Decode<'_, '_>, orders: &[(&str, MemoryOrder)]) -> Parsed<Su
     {}
     let Some(op) = op else { return d.error(format!("`{}` lacks an operation such as .add", d.name())) };
     let op = if no_flush.is_some() { format!("{op}.noftz") } else { op.to_string() };
-    let types: Vec<Type> = of(&op).flat_map(|(_, types, _)| types.iter().copied()).collect();
+    let wide = wide::update_of(&op).filter(|_| orders.len() == ORDERS.len()).map(|_| Type::B128);
+    let types: Vec<Type> = of(&op).flat_map(|(_, types, _)| types.iter().copied()).chain(wide).collect();
     Ok(Suffixes {
         order: order.unwrap_or(MemoryOrder::Relaxed),
         scope: scope.unwrap_or(Scope::Device),
@@ -254,6 +255,7 @@ fn illegal(s: &Suffixes) -> Option<&'static str> {
         (vector && !matches!(s.space, Space::Global | Space::Generic), "atomics on vectors act on .global"),
         (vector && !(halves || s.ty == Type::F32 && s.op == ".add"), "there are no vectors of this type"),
         (bytes > 16, "a vector has at most 16 bytes"),
+        (s.cache_hint && s.ty == Type::B128, "atomics on 128 bits take no cache policy"),
         (halves && !vector && s.op != ".add.noftz", "halves alone are added only"),
     ];
     wrong.iter().find(|(wrong, _)| *wrong).map(|(_, why)| *why)
@@ -264,6 +266,9 @@ fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
     let s = suffixes(d, &ORDERS[..if at == 0 { 2 } else { 4 }])?;
     if let Some(wrong) = illegal(&s) {
         return d.error(format!("`{}`: {wrong}", d.name()));
+    }
+    if let Some(f) = wide::update_of(&s.op).filter(|_| s.ty == Type::B128) {
+        return of_128_bits(d, &s, f);
     }
     let Some((.., f)) = of(&s.op).find(|(_, types, _)| types.contains(&s.ty)) else {
         return d.error(format!("`{}` has no such type", d.name()));
@@ -318,5 +323,33 @@ fn one(
     let b = RegisterOperand { slot: d.element_src(&d.elements(at + 1)[i], s.ty)?, bits: s.ty.bits() };
     let c = if two { Some(d.word(at + 2, s.ty)?) } else { None };
     let (space, order, scope, site) = (s.space, s.order, s.scope, d.site());
-    Ok(Atomic { space, address, bytes: s.ty.bytes(), f, d: old, b, c, order, scope, site })
+    Ok(Atomic { space, address, bytes: s.ty.bytes(), f, d: old, b, c, high: None, order, scope, site })
+}
+
+/// `atom.exch.b128` and `atom.cas.b128`
+fn of_128_bits(d: &mut Decode<'_, '_>, s: &Suffixes, f: wide::WideUpdate) -> Parsed<Op> {
+    let n = if s.op == ".cas" { 4 } else { 3 };
+    d.operands(n, n)?;
+    let halves = |slots: [u32; 2]| slots.map(|slot| RegisterOperand { slot, bits: 64 });
+    let old = match d.operand(0).kind {
+        OperandKind::Sink => None,
+        _ => Some(halves(d.halves_dst(d.operand(0))?)),
+    };
+    let address = d.address(1, matches!(s.space, Space::Shared | Space::Cluster))?;
+    let b = halves(d.halves_src(d.operand(2))?);
+    let c = if n == 4 { Some(halves(d.halves_src(d.operand(3))?)) } else { None };
+    let high = High { f, d: old.map(|d| d[1]), b: b[1], c: c.map(|c| c[1]) };
+    Ok(Op::Atomic(Box::new(Atomic {
+        space: s.space,
+        address,
+        bytes: s.ty.bytes(),
+        f: |m, _, _| m,
+        d: old.map(|d| d[0]),
+        b: b[0],
+        c: c.map(|c| c[0]),
+        high: Some(Box::new(high)),
+        order: s.order,
+        scope: s.scope,
+        site: d.site(),
+    })))
 }

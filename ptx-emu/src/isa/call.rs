@@ -69,6 +69,7 @@ fn passed<'a>(d: &mut Decode<'_, 'a>, o: &Operand<'a>) -> Parsed<Passed> {
             };
             match bank(register.ty) {
                 Bank::Pred => unsupported(o.at, "predicates as arguments"),
+                _ if register.ty == Type::B128 => unsupported(o.at, ".b128 registers as arguments"),
                 _ => Ok(Passed::Register(RegisterOperand { slot: register.slot, bits: register.ty.bits() })),
             }
         }

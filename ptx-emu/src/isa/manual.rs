@@ -78,14 +78,13 @@ const FORMS: &[&str] = &[
     "cvt{.rn,.rz}{,.relu}{,.satfinite}{.f16x2,.bf16x2}.f32",
     "cvt.pack.sat{.u16,.s16}.s32",
     "cvt.pack.sat{.u8,.s8,.u4,.s4,.u2,.s2}.s32.b32",
-    // Atomics on halves, vectors and 128 bits.
+    // Atomics on halves and vectors.
     "atom{,.relaxed,.acquire,.release,.acq_rel}{,.cta,.cluster,.gpu,.sys}{,.global,.shared,.shared::cta,.shared::cluster}{.add,.min,.max}.noftz{.f16,.f16x2,.bf16,.bf16x2}",
     "red{,.relaxed,.release}{,.cta,.cluster,.gpu,.sys}{,.global,.shared,.shared::cta,.shared::cluster}{.add,.min,.max}.noftz{.f16,.f16x2,.bf16,.bf16x2}",
     "atom{,.relaxed,.acquire,.release,.acq_rel}{,.cta,.cluster,.gpu,.sys}{,.global}{.add,.min,.max}.noftz{.v2,.v4,.v8}{.f16,.f16x2,.bf16,.bf16x2}",
     "red{,.relaxed,.release}{,.cta,.cluster,.gpu,.sys}{,.global}{.add,.min,.max}.noftz{.v2,.v4,.v8}{.f16,.f16x2,.bf16,.bf16x2}",
     "atom{,.relaxed,.acquire,.release,.acq_rel}{,.cta,.cluster,.gpu,.sys}{,.global}.add{.v2,.v4}.f32",
     "red{,.relaxed,.release}{,.cta,.cluster,.gpu,.sys}{,.global}.add{.v2,.v4}.f32",
-    "atom{,.relaxed,.acquire,.release,.acq_rel}{,.cta,.cluster,.gpu,.sys}{,.global,.shared,.shared::cta,.shared::cluster}{.exch,.cas}.b128",
     "atom{,.relaxed,.acquire,.release,.acq_rel}{,.cta,.cluster,.gpu,.sys}{,.global,.shared,.shared::cta,.shared::cluster}{.add,.min,.max}.s64",
     "{atom,red}{,.relaxed}{,.cta,.cluster,.gpu,.sys}{,.global}.add.noftz{.v2,.v4}.f32",
     "cp.reduce.async.bulk.global.shared::cta.bulk_group{,.L2::cache_hint}.add.noftz.f32",
@@ -97,9 +96,6 @@ const FORMS: &[&str] = &[
     // Warps.
     "redux.sync{.min,.max}{,.abs}{,.NaN}.f32",
     // Moves.
-    "ld{,.weak,.relaxed.gpu,.acquire.gpu,.relaxed.sys,.acquire.sys}{,.global,.shared}.b128",
-    "st{,.weak,.relaxed.gpu,.release.gpu,.relaxed.sys,.release.sys}{,.global,.shared}.b128",
-    "mov.b128",
     "ld.global{,.nc}{,.L1::no_allocate}.v8{.b16,.u16,.s16,.f16}",
     "st.global{,.L1::no_allocate}.v8{.b16,.u16,.s16,.f16}",
     "cvta{,.to}{.global,.shared,.shared::cta,.shared::cluster,.const,.local,.param,.param::entry}.u32",

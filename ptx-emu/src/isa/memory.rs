@@ -1,6 +1,6 @@
 //! Moves, loads, stores and addresses (manual, "Data Movement and Conversion Instructions").
 
-use super::Decoder;
+use super::{Decoder, wide};
 use crate::async_code::AsyncStore;
 use crate::code::{
     ClockPart, LoadParam, MemoryOrder, Op, PredSource, RegisterOperand, Scope, Space, Transfer, Unwritten,
@@ -28,6 +28,7 @@ const MOVABLE: &[Type] = &[
     Type::B16,
     Type::B32,
     Type::B64,
+    Type::B128,
     Type::U16,
     Type::U32,
     Type::U64,
@@ -44,6 +45,7 @@ const LOADABLE: &[Type] = &[
     Type::B16,
     Type::B32,
     Type::B64,
+    Type::B128,
     Type::U8,
     Type::U16,
     Type::U32,
@@ -124,6 +126,9 @@ fn copy(ty: Type) -> Alu {
 fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let ty = d.ty(MOVABLE)?;
     d.operands(2, 2)?;
+    if ty == Type::B128 {
+        return wide::mov(d);
+    }
     let (to, from) = (d.operand(0), d.operand(1));
     if matches!(to.kind, OperandKind::Vector(_)) {
         return unpack(d, ty);
@@ -316,14 +321,21 @@ fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, MemoryOrder)]) -> Parsed<S
     while d.choose(HINTS).is_some() {}
     let count = d.choose(&[(".v2", 2), (".v4", 4), (".v8", 8)]).unwrap_or(1);
     let ty = d.ty(LOADABLE)?;
-    if count as u32 * ty.bytes() > 32 || count == 8 && ty.bytes() != 4 {
-        return d.error(format!("`{}`: a vector has at most 32 bytes", d.name()));
+    let most = if ty == Type::B128 { 16 } else { 32 };
+    if count as u32 * ty.bytes() > most || count == 8 && ty.bytes() != 4 {
+        return d.error(format!("`{}`: a vector has at most {most} bytes", d.name()));
     }
     Ok(Suffixes { space, param, order, scope, read_only, cache_hint, ty, count })
 }
 
+/// How an element lies in memory; 128 bits are two elements.
 fn width(ty: Type) -> Width {
-    Width { bytes: ty.bytes(), signed: ty.kind() == Kind::Signed }
+    Width { bytes: ty.bytes().min(8), signed: ty.kind() == Kind::Signed }
+}
+
+/// Half of 128 bits.
+fn half(slot: u32) -> Option<RegisterOperand> {
+    Some(RegisterOperand { slot, bits: 64 })
 }
 
 /// The elements of a vector operand, whose number the instruction says.
@@ -344,6 +356,10 @@ fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     operands(d, &s)?;
     let mut regs = Vec::new();
     for element in elements(d, 0, s.count)? {
+        if s.ty == Type::B128 {
+            regs.extend(d.halves_dst(element)?.map(half));
+            continue;
+        }
         regs.push(match element.kind {
             OperandKind::Sink => None,
             _ => {
@@ -370,6 +386,10 @@ fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     operands(d, &s)?;
     let mut regs = Vec::new();
     for element in elements(d, 1, s.count)? {
+        if s.ty == Type::B128 {
+            regs.extend(d.halves_src(element)?.map(half));
+            continue;
+        }
         regs.push(Some(match element.kind {
             OperandKind::Name(_) => {
                 let register = d.wider(element, s.ty)?;

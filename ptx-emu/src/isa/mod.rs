@@ -31,6 +31,7 @@ mod tiny;
 mod video;
 mod warp;
 mod wgmma;
+mod wide;
 mod wmma;
 
 pub(crate) use atomic::tensor_reduction;

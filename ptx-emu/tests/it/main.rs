@@ -45,3 +45,4 @@ mod tolerated;
 mod trace_limit;
 mod values;
 mod warp;
+mod wide;

@@ -57,7 +57,7 @@ fn mistakes_in_a_kernel() {
         ("ld.global.u32 %h0, [%in];", "`%h0` is a .b16 register where .u32 was expected"),
         (
             "ld.global.f16 %h0, [%in];",
-            "`.f16` where .b8, .b16, .b32, .b64, .u8, .u16, .u32, .u64, .s8, .s16, .s32, .s64, .f32, .f64 was expected in `ld.global.f16`",
+            "`.f16` where .b8, .b16, .b32, .b64, .b128, .u8, .u16, .u32, .u64, .s8, .s16, .s32, .s64, .f32, .f64 was expected in `ld.global.f16`",
         ),
         ("ld.shared.nc.u32 %r0, [%r1];", "`.nc` loads from .global only, without an order"),
         ("st.const.u32 [%d0], 1;", "`st.const.u32`: this space can only be read"),

@@ -134,7 +134,19 @@ pub(super) fn sured(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let b = RegisterOperand { slot: d.element_src(element, ty)?, bits: ty.bits() };
     let (address, site) = (Address { slot: place.handle, wide: true, offset: 0 }, d.site());
     let (space, order, scope) = (Space::Global, MemoryOrder::Relaxed, Scope::Device);
-    let of = |f| Atomic { space, address, bytes: ty.bytes(), f, d: None, b, c: None, order, scope, site };
+    let of = |f| Atomic {
+        space,
+        address,
+        bytes: ty.bytes(),
+        f,
+        d: None,
+        b,
+        c: None,
+        high: None,
+        order,
+        scope,
+        site,
+    };
     let act = match texels {
         true => SurfaceAct::ReduceTexel([of(unsigned), of(signed)]),
         false => SurfaceAct::Reduce(of(unsigned)),
