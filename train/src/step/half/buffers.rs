@@ -4,7 +4,7 @@
 use warpwright_driver::{Buffer, Context, bf16};
 
 use super::limits::padded;
-use super::unpacked::room;
+use super::workspaces::room;
 use crate::step::buffers::{Inputs, Kept, Layers};
 use crate::step::common::Common;
 use crate::step::sizes::Sizes;

@@ -6,7 +6,7 @@ use ptx_gen::bf16;
 use warpwright_driver::{Error, Host, MapArg, Queue, View};
 use warpwright_kernels::train::half::convert::ApplyMaskArgs;
 use warpwright_kernels::train::half::linear::{
-    LoraLinearArgs, LoraSumArgs, LoraSwiGluArgs, LoraSwiGluBackwardArgs, MapTiles,
+    AheadArgs, LoraLinearArgs, LoraSumArgs, LoraSwiGluArgs, LoraSwiGluBackwardArgs, MapTiles,
 };
 use warpwright_kernels::train::half::lora::{LoraDownArgs, LoraGradientsArgs};
 use warpwright_kernels::train::products::Form;
@@ -14,7 +14,8 @@ use warpwright_kernels::train::products::Form;
 use super::buffers::Layer;
 use super::limits::padded;
 use super::pass::Step;
-use super::unpacked::{Ahead, Way};
+use super::unpacked::Ahead;
+use super::workspaces::Way;
 use crate::Projection;
 use crate::step::common::{Place, Purpose};
 
@@ -35,7 +36,6 @@ pub(super) struct Linear<'a> {
 }
 
 /// What one projection adds to the gradient of its input.
-#[derive(Clone)]
 struct Term {
     x: Arc<MapArg>,
     w: Arc<MapArg>,
@@ -238,36 +238,8 @@ impl Step {
             terms.push(self.term(Form::Nn, [dy, &w], [rows, columns, n], du, tiles)?);
         }
         let ahead = self.unpack_ahead(self.after_backward((l, projections[of.len() - 1])));
-        // Without a third, the first stands in its place, with lengths of 0.
-        let none = Term { depth: 0, rank: 0, ..terms[0].clone() };
-        let [a, b, c] = [&terms[0], &terms[1], terms.get(2).unwrap_or(&none)];
-        let y = self.maps.of(dx, [rows, columns], tiles.y)?;
-        let args = LoraSumArgs::<Host> {
-            x0: &a.x,
-            x1: &b.x,
-            x2: &c.x,
-            w0: &a.w,
-            w1: &b.w,
-            w2: &c.w,
-            u0: &a.u,
-            u1: &b.u,
-            u2: &c.u,
-            a0: &a.a,
-            a1: &b.a,
-            a2: &c.a,
-            y: &y,
-            rows,
-            columns,
-            depth0: a.depth,
-            depth1: b.depth,
-            depth2: c.depth,
-            rank0: a.rank,
-            rank1: b.rank,
-            rank2: c.rank,
-            blocks: self.kernels.blocks,
-            ahead: ahead.args(),
-        };
-        queue.launch(kernel, args)
+        let (y, ahead) = (self.maps.of(dx, [rows, columns], tiles.y)?, ahead.args());
+        queue.launch(kernel, sum_args(&terms, &y, [rows, columns], self.kernels.blocks, ahead))
     }
 
     /// The gradients of `g` and `up`, of that of the feed-forward block's output; and the gradients of the last projection's
@@ -436,5 +408,43 @@ impl Step {
 
     fn padded_rank(&self) -> u32 {
         padded(self.sizes.rank)
+    }
+}
+
+/// The arguments of a sum of two or three terms.
+fn sum_args<'a>(
+    terms: &'a [Term],
+    y: &'a MapArg,
+    [rows, columns]: [u32; 2],
+    blocks: u32,
+    ahead: AheadArgs<Host<'a>>,
+) -> LoraSumArgs<Host<'a>> {
+    // Without a third, the first stands in its place, with lengths of 0.
+    let [a, b, c] = [&terms[0], &terms[1], terms.get(2).unwrap_or(&terms[0])];
+    let third = |length: u32| if terms.len() > 2 { length } else { 0 };
+    LoraSumArgs {
+        x0: &a.x,
+        x1: &b.x,
+        x2: &c.x,
+        w0: &a.w,
+        w1: &b.w,
+        w2: &c.w,
+        u0: &a.u,
+        u1: &b.u,
+        u2: &c.u,
+        a0: &a.a,
+        a1: &b.a,
+        a2: &c.a,
+        y,
+        rows,
+        columns,
+        depth0: a.depth,
+        depth1: b.depth,
+        depth2: third(c.depth),
+        rank0: a.rank,
+        rank1: b.rank,
+        rank2: third(c.rank),
+        blocks,
+        ahead,
     }
 }

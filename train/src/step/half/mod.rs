@@ -14,6 +14,7 @@
 //! | `weights.rs` | frozen weights on the device |
 //! | `buffers.rs` | what the forward keeps, and workspace |
 //! | `unpacked.rs` | frozen matrices as products take them |
+//! | `workspaces.rs` | where they are unpacked |
 //! | `linear.rs` | projections, forward and backward |
 //! | `forward.rs`, `backward.rs` | the layers and the head |
 
@@ -27,6 +28,7 @@ mod maps;
 mod pass;
 mod unpacked;
 mod weights;
+mod workspaces;
 
 pub(super) use buffers::Buffers;
 pub(super) use limits::{padded, unsupported};
