@@ -6,7 +6,7 @@
 //! instruction, whose other columns would be idle.
 //!
 //! Where that is too coarse ([`Format::activation_bytes`]), the integer has a third byte: what rounding left, in units
-//! of 1 / [`THIRDS`]. It takes matrix instructions of its own, with half of their columns idle.
+//! of 1 / `THIRDS`. It takes matrix instructions of its own, with half of their columns idle.
 //!
 //! The activations of a batch follow each other as if they were one vector: all values, then all third bytes, then all
 //! scales. Their size bounds the batch.
