@@ -211,14 +211,14 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
     /// The warps: one thread asks for copies, and each of the warpgroups multiplies its rows of each tile and finishes them.
     /// At the end a warpgroup waits for what it stored.
     pub(crate) fn run(&self, finish: impl Fn(&Leaving<'k>, Summed<'_, 'k, E>)) {
-        self.run_beside(finish, None);
+        self.run_with_idle(finish, None);
     }
 
     /// The same; the [`IDLE`] threads that would have nothing to do run this, given their number.
-    pub(crate) fn run_beside(
+    pub(crate) fn run_with_idle(
         &self,
         finish: impl Fn(&Leaving<'k>, Summed<'_, 'k, E>),
-        beside: Option<&dyn Fn(U32<'k>)>,
+        idle: Option<&dyn Fn(U32<'k>)>,
     ) {
         let k = self.k;
         let multiply = |group: U32<'k>| {
@@ -227,10 +227,10 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
             k.when(leaving.first, || k.wait_stores(0));
         };
         let load = || _ = k.when(k.tid().eq(0), || self.load());
-        k.roles(match beside {
+        k.roles(match idle {
             None => vec![Role::new(1, 40, |_| load()), Role::new(GROUPS, 232, multiply)],
-            Some(beside) => {
-                let first = |_| k.when(k.warp().eq(0), load).otherwise(|| beside(k.tid() - 32));
+            Some(idle) => {
+                let first = |_| k.when(k.warp().eq(0), load).otherwise(|| idle(k.tid() - 32));
                 vec![Role::new(1, 72, first), Role::new(GROUPS, 216, multiply)]
             }
         });

@@ -6,7 +6,7 @@
 //! instruction, whose other columns would be idle.
 //!
 //! Where that is too coarse ([`Format::activation_bytes`]), the integer has a third byte: what rounding left, in units
-//! of 1 / `THIRDS`. It takes matrix instructions of its own, with half of their columns idle.
+//! of 1 / `THIRD_BYTES_A_UNIT`. It takes matrix instructions of its own, with half of their columns idle.
 //!
 //! The activations of a batch follow each other as if they were one vector: all values, then all third bytes, then all
 //! scales. Their size bounds the batch.
@@ -15,7 +15,7 @@ use super::Format;
 use ptx_gen::*;
 
 /// Third bytes in a unit of the integer: a half, which is the most that rounding leaves, is 127 of them.
-pub(crate) const THIRDS: f32 = 254.0;
+pub(crate) const THIRD_BYTES_A_UNIT: f32 = 254.0;
 
 /// Bytes of an activation's integer against quantized weights.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -14,7 +14,7 @@
 //! `tile.rs` defines where a lane's weights are in a tile.
 
 use super::Format;
-use super::activations::{Activations, Encoding, THIRDS};
+use super::activations::{Activations, Encoding, THIRD_BYTES_A_UNIT};
 use ptx_gen::*;
 use std::array::from_fn;
 use std::ops::Deref;
@@ -266,5 +266,5 @@ pub(super) fn one<'k>(sums: &[Sums<'k, i32>], r: usize) -> I32<'k> {
 /// A sum in units of the integers, with that of the third bytes if there is one.
 pub(super) fn whole<'k>(sum: I32<'k>, third: Option<I32<'k>>) -> F32<'k> {
     let sum = sum.cvt::<f32>();
-    third.map_or(sum, |third| third.cvt::<f32>().fma(1.0 / THIRDS, sum))
+    third.map_or(sum, |third| third.cvt::<f32>().fma(1.0 / THIRD_BYTES_A_UNIT, sum))
 }

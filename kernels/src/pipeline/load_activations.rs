@@ -1,7 +1,7 @@
 //! Loads and encodes the activations of a batch, as one vector, in shared memory: [`Activations`].
 
 use super::block_float::{BFP_BLOCK, BlockFloat, MAX_CODE, MIN_LARGEST, ROUNDING};
-use crate::format::activations::{Activations, Encoding, THIRDS};
+use crate::format::activations::{Activations, Encoding, THIRD_BYTES_A_UNIT};
 use crate::reduce::{lanes_max, lanes_max_u32, warp_sum};
 use ptx_gen::*;
 use std::array::from_fn;
@@ -233,7 +233,8 @@ impl<'k> Activations<'k> {
         let whole = x.map(|x| x.fma(factor, ROUNDING).bits::<u32>());
         let sum = sum_of_16(&whole);
         let thirds = self.thirds().map(|to| (to.row(index, 8).cast::<u32>(), third_bytes(x, factor, &whole)));
-        let sum = thirds.as_ref().map_or(sum, |(_, v)| sum_of_16(v).fma(1.0 / THIRDS, sum)) * scale;
+        let sum =
+            thirds.as_ref().map_or(sum, |(_, v)| sum_of_16(v).fma(1.0 / THIRD_BYTES_A_UNIT, sum)) * scale;
         let high = whole.map(|v| v + 128);
         let high = [bytes(&high[..4], 1), bytes(&high[4..], 1)];
         let low = [bytes(&whole[..4], 0), bytes(&whole[4..], 0)];
@@ -295,11 +296,11 @@ fn sum_of_16<'k>(v: &[U32<'k>; 8]) -> F32<'k> {
     (sum + sum.shfl_bfly(1)).bits::<i32>().cvt::<f32>()
 }
 
-/// What rounding the numbers times `factor` to `whole` has left, as integers in units of 1 / [`THIRDS`].
+/// What rounding the numbers times `factor` to `whole` has left, as integers in units of 1 / [`THIRD_BYTES_A_UNIT`].
 fn third_bytes<'k>(x: [F32<'k>; 8], factor: F32<'k>, whole: &[U32<'k>; 8]) -> [U32<'k>; 8] {
     from_fn(|i| {
         let near = whole[i].bits::<f32>() - ROUNDING;
-        x[i].fma(factor, -near).fma(THIRDS, ROUNDING).bits::<u32>()
+        x[i].fma(factor, -near).fma(THIRD_BYTES_A_UNIT, ROUNDING).bits::<u32>()
     })
 }
 

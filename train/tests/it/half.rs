@@ -4,7 +4,7 @@
 
 use warpwright_kernels::ProductTile;
 use warpwright_train::reference::Adapters;
-use warpwright_train::step::{Launch, Precision, Snapshot, Trainer};
+use warpwright_train::step::{Launch, Precision, Settings, Snapshot, Trainer, Unpacking};
 
 use crate::device::context;
 use crate::gates::{self, Figure, figures};
@@ -67,6 +67,21 @@ fn neither_pairs_of_blocks_nor_unpacking_change_a_bit() {
     let tiles = [ProductTile::ALL[0].in_pairs(), ProductTile::ALL[0]];
     let figure = gates::tiles(&context(), &gates::setup("llama-r4-qv"), Launch::Eager, &tiles).unwrap();
     assert!(figure.passes(), "{figure}");
+}
+
+/// Of 25 matrices in two layers kernels unpack the first of each pass, and products the rest.
+#[test]
+fn products_unpack_what_the_next_ones_take() {
+    let setup = Setup::new(&read("llama-r4-qv")["config"]);
+    let unpacked = |unpacking| {
+        let settings =
+            Settings { precision: Precision::Bf16, unpacking, ..gates::settings(&setup, Launch::Eager) };
+        let mut trainer =
+            Trainer::new(&context(), settings, &gates::weights(&setup), &setup.adapters()).unwrap();
+        let kernels = trainer.profile(&setup.micros(1)[0]).unwrap();
+        kernels.iter().filter(|timed| timed.kernel == "train_bf16_nf4_dequantize").count()
+    };
+    assert_eq!([Unpacking::Apart, Unpacking::Ahead, Unpacking::Fitting].map(unpacked), [25, 2, 25]);
 }
 
 #[test]

@@ -192,6 +192,10 @@ fn settings(
     };
     settings.lora.check()?;
     let tensor_cores = !device::is_emulator(context) && Precision::Bf16.check(context, &settings).is_ok();
+    if !tensor_cores && !args.forms.is_empty() {
+        let why = "--forms is of kernels in bf16, and this step is in f32: the device or the model has none in bf16";
+        return Err(Failure::Input(why.into()));
+    }
     Ok(Settings { precision: if tensor_cores { Precision::Bf16 } else { Precision::F32 }, ..settings })
 }
 

@@ -78,8 +78,8 @@ impl<'k> Ahead<'k> {
         });
     }
 
-    /// Unpacks the part of a thread: words that are a grid's threads apart, so that neighbours
-    /// load and store neighbours. Two sets of words in turn: one is under way while the other is unpacked.
+    /// Unpacks the part of a thread: words that are a grid's threads apart, so that neighbours load and store neighbours.
+    /// Two sets of words in turn: one is under way while the other is unpacked.
     fn unpack_part(&self, thread: U32<'k>) {
         let k = self.k;
         let (words, threads) = (self.of.n / EIGHT, k.nctaid() * IDLE);

@@ -174,7 +174,7 @@ impl KernelDef for LoraLinear {
                 leaving.store(&[(y, &*summed.sums, from)], [summed.column + from, summed.row]);
             }
         };
-        tiled.run_beside(finish, Some(&|thread| ahead.run(thread)));
+        tiled.run_with_idle(finish, Some(&|thread| ahead.run(thread)));
     }
 
     fn reference(&self, a: LoraLinearArgs<Cpu<'_>>) {
@@ -228,6 +228,10 @@ impl Variant for LoraLinear {
         if self.tile.columns() == 64 {
             // One tile for two blocks, whose idle threads go round several times.
             cases.push(([1, 8, 8, 0, 2], 64_000));
+        }
+        if self.tile.cluster() == 2 {
+            // Two pairs of blocks, of which one has no tile.
+            cases.push(([1, 8, 8, 0, 4], 6_400));
         }
         if self.tile.columns() == 128 {
             cases.push(([130, 136, 136, 8, 2], 0));

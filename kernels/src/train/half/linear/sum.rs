@@ -155,7 +155,7 @@ impl KernelDef for LoraSum {
                 leaving.store(&[(y, &*summed.sums, from)], [summed.column + from, summed.row]);
             }
         };
-        tiled.run_beside(finish, Some(&|thread| ahead.run(thread)));
+        tiled.run_with_idle(finish, Some(&|thread| ahead.run(thread)));
     }
 
     fn reference(&self, a: LoraSumArgs<Cpu<'_>>) {

@@ -143,7 +143,7 @@ impl KernelDef for LoraSwiGlu {
                 leaving.store(&[(up, &*summed.sums, from), (to, &gated, 0)], place);
             }
         };
-        tiled.run_beside(finish, Some(&|thread| ahead.run(thread)));
+        tiled.run_with_idle(finish, Some(&|thread| ahead.run(thread)));
     }
 
     fn reference(&self, a: LoraSwiGluArgs<Cpu<'_>>) {

@@ -146,7 +146,7 @@ impl KernelDef for LoraSwiGluBackward {
                 leaving.store(&[(dg, &*summed.sums, from), (dup, &of_up, 0)], place);
             }
         };
-        tiled.run_beside(finish, Some(&|thread| ahead.run(thread)));
+        tiled.run_with_idle(finish, Some(&|thread| ahead.run(thread)));
     }
 
     fn reference(&self, a: LoraSwiGluBackwardArgs<Cpu<'_>>) {
