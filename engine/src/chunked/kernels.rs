@@ -117,8 +117,7 @@ impl Kernels {
         }
         for layer in layers {
             self.prepare_norm(context, norms(layer, chosen)[0])?;
-            for rows in &layer.qkv {
-                let product = self.cores.product(rows, weights::qkv_epilogue(c), chosen, CAPACITY);
+            for product in qkv(self.cores, c, layer, chosen, CAPACITY) {
                 self.prepare_product(context, product)?;
             }
             self.prepare_rest(context, c, layer, chosen, CAPACITY)?;
@@ -164,6 +163,10 @@ impl Kernels {
         Ok(())
     }
 }
+
+/// Tokens of a pass whose queries, keys and values are computed side by side, at most: of more, each product fills the
+/// multiprocessors.
+const BESIDE: u32 = 128;
 
 /// Rows of a kernel that has their number compiled in, for so many tokens.
 pub(super) fn fixed_rows(tokens: u32) -> u32 {
@@ -218,6 +221,28 @@ pub(super) fn norms(layer: &LayerRows, chosen: Chosen) -> [NormTokens; 2] {
         NormTokens { order: first, second, overlap },
         NormTokens { order: order(&layer.gate_up), second: None, overlap },
     ]
+}
+
+/// The products of queries, keys and values.
+///
+/// Where a graph of few tokens runs them side by side, because none needs what another writes, they divide the
+/// multiprocessors: values of another format are few rows, whose product is short whatever it has. Models with head norms
+/// have them one after another: all write the same buffer.
+pub(super) fn qkv(cores: Cores, c: &Config, layer: &LayerRows, chosen: Chosen, capacity: u32) -> Vec<Product> {
+    let epilogue = weights::qkv_epilogue(c);
+    let of = |cores: Cores, rows: &Rows| cores.product(rows, epilogue, chosen, capacity);
+    let beside = !chosen.overlap && chosen.bucket <= BESIDE && cores.has_warpgroups();
+    let [first, others @ ..] = &layer.qkv[..] else { return vec![] };
+    if !beside || !matches!(epilogue, Epilogue::Append(_)) {
+        return layer.qkv.iter().map(|rows| of(cores, rows)).collect();
+    }
+    let all: u32 = layer.qkv.iter().map(|rows| rows.rows).sum();
+    let share = |rows: &Rows| (cores.sms * rows.rows / all).max(cores.sms / 4);
+    let others: Vec<_> = others.iter().map(|rows| (of(cores.share(share(rows)), rows), rows.rows)).collect();
+    let taken: u32 = others.iter().map(|(product, rows)| product.items(*rows, chosen.bucket)).sum();
+    let rest = cores.sms.saturating_sub(taken).max(share(first));
+    let first = of(cores.share(if others.is_empty() { cores.sms } else { rest }), first);
+    std::iter::once(first).chain(others.into_iter().map(|(product, _)| product)).collect()
 }
 
 /// How a kernel overlaps that leaves multiprocessors to the next one.

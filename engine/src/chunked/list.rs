@@ -10,7 +10,7 @@ use warpwright_kernels::matmul::Epilogue;
 use super::kernels::{self, AttentionKernel};
 use super::products::{Chosen, ProductKernel};
 use super::step::{Chunked, LAST};
-use super::weights::{self, LayerRows, Rows};
+use super::weights::{LayerRows, Rows};
 use super::workspace::{CAPACITY, LAST_CAPACITY};
 use crate::model::config::Config;
 use crate::weights::info;
@@ -127,7 +127,10 @@ struct List<'a> {
 impl List<'_> {
     fn layer(&self, index: u32, rows: &LayerRows) -> Vec<PassNode> {
         let (kernels, config) = (&self.chunked.kernels, &self.chunked.config);
-        let qkv = rows.qkv.iter().map(|rows| self.product("qkv", rows, weights::qkv_epilogue(config)));
+        let products = kernels::qkv(kernels.cores, config, rows, self.chosen, self.capacity);
+        let qkv = rows.qkv.iter().zip(products).map(|(rows, product)| {
+            PassNode::product("qkv", &kernels.products[&product], rows, self.attended.tokens())
+        });
         let mut nodes = vec![self.norm(0, rows)];
         nodes.extend(qkv);
         nodes

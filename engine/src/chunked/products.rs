@@ -111,6 +111,11 @@ impl Cores {
         }
     }
 
+    /// So many of the multiprocessors.
+    pub(super) fn share(self, sms: u32) -> Cores {
+        Cores { sms, ..self }
+    }
+
     /// How a product of a pipeline overlaps.
     ///
     /// A norm follows what is added to the residual stream, a block for each token. If these may start early, they share
@@ -138,6 +143,22 @@ impl Cores {
 }
 
 impl Product {
+    /// Blocks that have something to do, if the device has room for them.
+    pub(super) fn items(&self, rows: u32, tokens: u32) -> u32 {
+        match self {
+            Product::Warpgroups(kernel) => kernel.jobs(rows, tokens).saturating_mul(kernel.split),
+            Product::Warps(kernel) => kernel.jobs(rows, tokens),
+        }
+    }
+
+    /// Elements of the partial sums and of the tickets that it needs.
+    pub(super) fn scratch(&self, rows: u32, tokens: u32) -> [usize; 2] {
+        match self {
+            Product::Warpgroups(kernel) => kernel.scratch(rows, tokens),
+            Product::Warps(_) => [0, 0],
+        }
+    }
+
     pub(crate) fn load(self, context: &Context) -> Result<ProductKernel, Error> {
         Ok(match self {
             Product::Warpgroups(kernel) => ProductKernel::Warpgroups(load(context, kernel)?),

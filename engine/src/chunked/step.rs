@@ -1,5 +1,7 @@
 //! The launches of a pass.
 
+use std::ops::Range;
+
 use warpwright_driver::{Buffer, Context, Element, Error, Host, Queue, View, f16};
 use warpwright_kernels::batch::{BatchAttention, BatchAttentionArgs};
 use warpwright_kernels::matmul::{AppendArgs, Epilogue, MatmulArgs, NormTokens, NormTokensArgs};
@@ -250,18 +252,26 @@ impl<'a> Pass<'a> {
         block: &PackedBlock<View<u8>>,
     ) -> Result<(), Error> {
         let (w, c, kernels) = (&self.chunked.workspace, &self.chunked.config, &self.chunked.kernels);
-        let (first, epilogue) = (kernels::order(&rows.qkv[0]), weights::qkv_epilogue(c));
+        let first = kernels::order(&rows.qkv[0]);
         let y_rows = workspace::raw_len(c);
         let bias = floats(&block.bias, &w.nothing.floats)?;
-        for rows in &rows.qkv {
+        let mut scratch = [0, 0];
+        let products = kernels::qkv(kernels.cores, c, rows, self.given.chosen, self.span.capacity);
+        for (rows, matmul) in rows.qkv.iter().zip(products) {
             let second = w.normed2.as_ref().filter(|_| kernels::order(rows) != first);
             let values = second.unwrap_or(&w.normed.values);
             let operand = self.operand(values, &w.normed.scale, rows.n);
-            let matmul = self.chosen(rows, epilogue);
-            let args = self.args(&matmul, rows, &operand);
+            let needed = matmul.scratch(rows.rows, self.given.tokens);
+            let (partials, tickets) = w.scratch.part(&mut scratch, needed);
+            let args = MatmulArgs::<Host> {
+                partials: &partials,
+                tickets: &tickets,
+                y_rows,
+                ..self.args(&matmul, rows, &operand)
+            };
             let args = match &w.raw {
-                Some(raw) => MatmulArgs::<Host> { y: raw, y_rows, ..args },
-                None => MatmulArgs::<Host> { y_rows, append: self.append(index, &bias), ..args },
+                Some(raw) => MatmulArgs::<Host> { y: raw, ..args },
+                None => MatmulArgs::<Host> { append: self.append(index, &bias, rows), ..args },
             };
             kernels.products[&matmul].launch(queue, args)?;
         }
@@ -271,16 +281,21 @@ impl<'a> Pass<'a> {
         }
     }
 
-    fn append<'s>(&'s self, index: usize, bias: &'s View<f32>) -> AppendArgs<Host<'s>> {
+    /// What a product of queries, keys and values with these rows is given: what it does not write is left out, so that
+    /// another may write it meanwhile.
+    fn append<'s>(&'s self, index: usize, bias: &'s View<f32>, rows: &Rows) -> AppendArgs<Host<'s>> {
         let (cache, w, c) = (self.given.cache, &self.chunked.workspace, &self.chunked.config);
+        let (keys, values) = (c.q_len(), c.q_len() + c.kv_len());
+        let has = |range: Range<u32>| rows.first < range.end && range.start < rows.first + rows.rows;
+        let of = |range, buffer| if has(range) { buffer } else { &*w.nothing.halves };
         AppendArgs::<Host> {
             bias,
             angles: &w.angles,
             state: &w.state,
             pages: cache.table,
-            q: &w.q,
-            k_cache: &cache.k[index],
-            v_cache: &cache.v[index],
+            q: of(0..keys, &w.q),
+            k_cache: of(keys..values, &cache.k[index]),
+            v_cache: of(values..values + c.kv_len(), &cache.v[index]),
             heads: c.heads,
             kv_heads: c.kv_heads,
             cache_pages: cache.pages,

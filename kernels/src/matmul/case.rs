@@ -161,6 +161,8 @@ struct Heads {
     append: Append,
     heads: u32,
     kv_heads: u32,
+    /// Whether rows are of values alone.
+    values: bool,
 }
 
 /// Pages of three sequences in no order, one of which the caches do not have.
@@ -171,8 +173,9 @@ impl Heads {
     /// So many rows in this order are the last ones of all: of values alone, or of all matrices but for a head of queries.
     fn of(append: Append, order: RowOrder, rows: u32) -> Heads {
         let count = rows / append.head_dim;
-        let (heads, kv_heads) = if order == RowOrder::PLAIN { (2, count) } else { (count.max(2) - 1, 1) };
-        Heads { append, heads, kv_heads }
+        let values = order == RowOrder::PLAIN;
+        let (heads, kv_heads) = if values { (2, count) } else { (count.max(2) - 1, 1) };
+        Heads { append, heads, kv_heads, values }
     }
 
     fn all(&self) -> u32 {
@@ -194,8 +197,8 @@ impl Heads {
             CpuArg::F32(random.units((tokens * 2 * dim) as usize)),
             CpuArg::U32(state),
             CpuArg::U32(TABLE.concat()),
-            CpuArg::F16(vec![f16(0); (capacity * self.heads * dim) as usize]),
-            CpuArg::F16(random.halves(cache)),
+            CpuArg::F16(vec![f16(0); if self.values { 0 } else { (capacity * self.heads * dim) as usize }]),
+            CpuArg::F16(random.halves(if self.values { 0 } else { cache })),
             CpuArg::F16(random.halves(cache)),
         ];
         args.extend([self.heads, self.kv_heads, CACHE_PAGES, 3, 3, 2 * dim, dim].map(CpuArg::scalar));
