@@ -6,7 +6,7 @@ use crate::batch::{BatchAttention, ChooseTokens, GatherRows};
 use crate::format::activations::ActivationBytes;
 use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::RowOrder;
-use crate::matmul::{Append, DequantizeTiles, Epilogue, Form, Matmul, MatmulSync, NormTokens, RowBounds};
+use crate::matmul::{Append, DequantizeTiles, Epilogue, Form, Matmul, MatmulPair, MatmulSync, NormTokens, RowBounds};
 use crate::overlap::Overlap;
 use crate::pipeline::{
     AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, LmHead, LoraA, LoraANormed, Pack, PipelinedAttention,
@@ -490,6 +490,21 @@ impl List {
             narrow(16, 3, pairs(Q4_K, append(64, Pairing::HalfSplit, true))),
             narrow(64, 4, pairs(Q6_K, append(128, Pairing::Interleaved, false))),
             Matmul { tokens: 128, ..of(Q6_K, Epilogue::Append(append(128, Pairing::HalfSplit, true))) },
+        ]);
+        let both = |first, second| MatmulPair::of(first, second).expect("they go together");
+        let values = |format, append| of(format, Epilogue::Append(append));
+        let [llama, qwen] =
+            [append(128, Pairing::Interleaved, false), append(64, Pairing::HalfSplit, true)];
+        self.add([
+            both(
+                Matmul { split: 2, ..pairs(Q4_K, llama) },
+                Matmul { split: 3, ..values(Q6_K, llama) },
+            ),
+            both(narrow(16, 3, pairs(Q4_K, qwen)), narrow(16, 2, values(Q5_K, qwen))),
+            both(
+                Matmul { tokens: 256, tail: 128, ..pairs(Q4_K, llama) },
+                Matmul { tokens: 128, ..values(Q6_K, llama) },
+            ),
         ]);
         self.matmul_sync(&order);
     }

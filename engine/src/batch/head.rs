@@ -146,7 +146,7 @@ impl Head {
         let before = [
             PassNode::plain("gather", &self.gather),
             PassNode::plain("norm", &self.norm),
-            PassNode::product("head", product, &self.rows, count),
+            PassNode::product("head", product.name(), [&self.rows], count),
         ];
         let choose = || vec![PassNode::plain("choose", &self.choose)];
         let last = self.sampler.as_ref().map_or_else(choose, |sampler| sampler.list().into());

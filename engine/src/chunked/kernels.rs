@@ -7,12 +7,12 @@ use std::sync::Arc;
 use warpwright_driver::{Context, Device, Error, Kernel};
 use warpwright_kernels::batch::BatchAttention;
 use warpwright_kernels::format::dequantize::ColumnOrder;
-use warpwright_kernels::matmul::{Epilogue, NormTokens};
+use warpwright_kernels::matmul::{Epilogue, MatmulPair, NormTokens};
 use warpwright_kernels::pipeline::{EmbedRows, EmbedTiled};
 use warpwright_kernels::prompt::{PromptAttention, PromptAttentionWgmma, RotateTokens};
 use warpwright_kernels::{AddNormed, Overlap};
 
-use super::products::{Chosen, Cores, Product, ProductKernel, load};
+use super::products::{self, Chosen, Cores, Product, ProductKernel, load};
 use super::weights::{self, LayerRows, Rows};
 use super::workspace::CAPACITY;
 use crate::distinct::Distinct;
@@ -28,6 +28,7 @@ pub(crate) struct Kernels {
     pub(super) embed: BTreeMap<u32, EmbedKernel>,
     pub(super) norms: BTreeMap<NormTokens, Kernel<NormTokens>>,
     pub(super) products: BTreeMap<Product, ProductKernel>,
+    pub(super) pairs: BTreeMap<MatmulPair, Kernel<MatmulPair>>,
     /// For models with head norms, by whether it overlaps.
     pub(super) rotate: BTreeMap<bool, Kernel<RotateTokens>>,
     /// Of each layer.
@@ -72,6 +73,7 @@ impl Kernels {
             embed: BTreeMap::new(),
             norms: BTreeMap::new(),
             products: BTreeMap::new(),
+            pairs: BTreeMap::new(),
             rotate: BTreeMap::new(),
             attention: attention.collect::<Result<_, Error>>()?,
             singles: [vec![], vec![]],
@@ -117,8 +119,15 @@ impl Kernels {
         }
         for layer in layers {
             self.prepare_norm(context, norms(layer, chosen)[0])?;
-            for product in qkv(self.cores, c, layer, chosen, CAPACITY) {
-                self.prepare_product(context, product)?;
+            match qkv(self.cores, c, layer, chosen, CAPACITY) {
+                Qkv::Each(products) => {
+                    products.into_iter().try_for_each(|product| self.prepare_product(context, product))?;
+                }
+                Qkv::Pair(pair) => {
+                    if let Entry::Vacant(entry) = self.pairs.entry(pair) {
+                        entry.insert(products::load(context, pair)?);
+                    }
+                }
             }
             self.prepare_rest(context, c, layer, chosen, CAPACITY)?;
         }
@@ -163,10 +172,6 @@ impl Kernels {
         Ok(())
     }
 }
-
-/// Tokens of a pass whose queries, keys and values are computed side by side, at most: of more, each product fills the
-/// multiprocessors.
-const BESIDE: u32 = 128;
 
 /// Rows of a kernel that has their number compiled in, for so many tokens.
 pub(super) fn fixed_rows(tokens: u32) -> u32 {
@@ -224,25 +229,22 @@ pub(super) fn norms(layer: &LayerRows, chosen: Chosen) -> [NormTokens; 2] {
 }
 
 /// The products of queries, keys and values.
-///
-/// Where a graph of few tokens runs them side by side, because none needs what another writes, they divide the
-/// multiprocessors: values of another format are few rows, whose product is short whatever it has. Models with head norms
-/// have them one after another: all write the same buffer.
-pub(super) fn qkv(cores: Cores, c: &Config, layer: &LayerRows, chosen: Chosen, capacity: u32) -> Vec<Product> {
+pub(super) enum Qkv {
+    /// One for each of the matrices.
+    Each(Vec<Product>),
+    /// Both matrices as one.
+    Pair(MatmulPair),
+}
+
+/// Those of a layer: two matrices that append are one kernel where that can be.
+pub(super) fn qkv(cores: Cores, c: &Config, layer: &LayerRows, chosen: Chosen, capacity: u32) -> Qkv {
     let epilogue = weights::qkv_epilogue(c);
-    let of = |cores: Cores, rows: &Rows| cores.product(rows, epilogue, chosen, capacity);
-    let beside = !chosen.overlap && chosen.bucket <= BESIDE && cores.has_warpgroups();
-    let [first, others @ ..] = &layer.qkv[..] else { return vec![] };
-    if !beside || !matches!(epilogue, Epilogue::Append(_)) {
-        return layer.qkv.iter().map(|rows| of(cores, rows)).collect();
-    }
-    let all: u32 = layer.qkv.iter().map(|rows| rows.rows).sum();
-    let share = |rows: &Rows| (cores.sms * rows.rows / all).max(cores.sms / 4);
-    let others: Vec<_> = others.iter().map(|rows| (of(cores.share(share(rows)), rows), rows.rows)).collect();
-    let taken: u32 = others.iter().map(|(product, rows)| product.items(*rows, chosen.bucket)).sum();
-    let rest = cores.sms.saturating_sub(taken).max(share(first));
-    let first = of(cores.share(if others.is_empty() { cores.sms } else { rest }), first);
-    std::iter::once(first).chain(others.into_iter().map(|(product, _)| product)).collect()
+    let pair = match &layer.qkv[..] {
+        [first, second] => cores.pair([first, second], epilogue, chosen, capacity),
+        _ => None,
+    };
+    let of = |rows: &Rows| cores.product(rows, epilogue, chosen, capacity);
+    pair.map_or_else(|| Qkv::Each(layer.qkv.iter().map(of).collect()), Qkv::Pair)
 }
 
 /// How a kernel overlaps that leaves multiprocessors to the next one.

@@ -7,8 +7,8 @@ use ptx_gen::KernelDef;
 use warpwright_driver::{Kernel, Profile};
 use warpwright_kernels::matmul::Epilogue;
 
-use super::kernels::{self, AttentionKernel};
-use super::products::{Chosen, ProductKernel};
+use super::kernels::{self, AttentionKernel, Qkv};
+use super::products::Chosen;
 use super::step::{Chunked, LAST};
 use super::weights::{LayerRows, Rows};
 use super::workspace::{CAPACITY, LAST_CAPACITY};
@@ -84,15 +84,19 @@ impl PassNode {
         PassNode { role, kernel: kernel.def().name(), bytes: 0, operations: 0 }
     }
 
-    /// A product of these rows with so many tokens.
-    pub(crate) fn product(role: &'static str, kernel: &ProductKernel, rows: &Rows, tokens: u32) -> PassNode {
-        let weights = u64::from(rows.rows) * u64::from(rows.n);
-        PassNode {
-            role,
-            kernel: kernel.name(),
-            bytes: rows.tiles.len() as u64,
-            operations: 2 * weights * u64::from(tokens),
+    /// The product of these matrices with so many tokens.
+    pub(crate) fn product<'a>(
+        role: &'static str,
+        kernel: String,
+        matrices: impl IntoIterator<Item = &'a Rows>,
+        tokens: u32,
+    ) -> PassNode {
+        let mut node = PassNode { role, kernel, bytes: 0, operations: 0 };
+        for rows in matrices {
+            node.bytes += rows.tiles.len() as u64;
+            node.operations += 2 * u64::from(rows.rows) * u64::from(rows.n) * u64::from(tokens);
         }
+        node
     }
 }
 
@@ -127,12 +131,8 @@ struct List<'a> {
 impl List<'_> {
     fn layer(&self, index: u32, rows: &LayerRows) -> Vec<PassNode> {
         let (kernels, config) = (&self.chunked.kernels, &self.chunked.config);
-        let products = kernels::qkv(kernels.cores, config, rows, self.chosen, self.capacity);
-        let qkv = rows.qkv.iter().zip(products).map(|(rows, product)| {
-            PassNode::product("qkv", &kernels.products[&product], rows, self.attended.tokens())
-        });
         let mut nodes = vec![self.norm(0, rows)];
-        nodes.extend(qkv);
+        nodes.extend(self.qkv(rows));
         nodes
             .extend(kernels.rotate.get(&self.chosen.overlap).map(|kernel| PassNode::plain("rotate", kernel)));
         nodes.extend(match self.attended {
@@ -143,6 +143,22 @@ impl List<'_> {
             _ => self.rest(index, rows),
         });
         nodes
+    }
+
+    fn qkv(&self, layer: &LayerRows) -> Vec<PassNode> {
+        let (kernels, tokens) = (&self.chunked.kernels, self.attended.tokens());
+        match kernels::qkv(kernels.cores, &self.chunked.config, layer, self.chosen, self.capacity) {
+            Qkv::Each(products) => {
+                let products = layer.qkv.iter().zip(products);
+                let node = |(rows, product)| {
+                    PassNode::product("qkv", kernels.products[&product].name(), [rows], tokens)
+                };
+                products.map(node).collect()
+            }
+            Qkv::Pair(pair) => {
+                vec![PassNode::product("qkv", kernels.pairs[&pair].def().name(), &layer.qkv, tokens)]
+            }
+        }
     }
 
     /// A layer from attention on.
@@ -163,7 +179,7 @@ impl List<'_> {
     fn product(&self, role: &'static str, rows: &Rows, epilogue: Epilogue) -> PassNode {
         let kernels = &self.chunked.kernels;
         let kernel = kernels.cores.product(rows, epilogue, self.chosen, self.capacity);
-        PassNode::product(role, &kernels.products[&kernel], rows, self.attended.tokens())
+        PassNode::product(role, kernels.products[&kernel].name(), [rows], self.attended.tokens())
     }
 
     /// A product that is added to the residual stream; in models with norms after it, by a kernel of its own.

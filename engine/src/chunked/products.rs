@@ -2,8 +2,8 @@
 
 use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Device, Error, Host, Kernel, Queue};
-use warpwright_kernels::matmul::plan::Shape;
-use warpwright_kernels::matmul::{Epilogue, Matmul, MatmulArgs, MatmulSync};
+use warpwright_kernels::matmul::plan::{SCRATCH, Shape};
+use warpwright_kernels::matmul::{Epilogue, Matmul, MatmulArgs, MatmulPair, MatmulSync};
 use warpwright_kernels::{Multiply, Overlap};
 
 use super::weights::Rows;
@@ -47,6 +47,8 @@ pub(crate) enum ProductKernel {
     Warps(Kernel<MatmulSync>),
 }
 
+/// Tokens up to which the products of a pair divide the multiprocessors; of more, each has jobs for all.
+const DIVIDED: u32 = 128;
 /// Tokens of a block of a product of warps, of which those are taken that fit in shared memory.
 const WARPS_WIDTHS: [u32; 5] = [128, 96, 64, 32, 16];
 /// What a job costs besides its tokens, in tokens. Not measured: that of warpgroups.
@@ -111,9 +113,34 @@ impl Cores {
         }
     }
 
-    /// So many of the multiprocessors.
-    pub(super) fn share(self, sms: u32) -> Cores {
-        Cores { sms, ..self }
+    /// The products of two matrices with so many tokens as one kernel, where there is one: it saves the beginning and the end
+    /// of a kernel.
+    ///
+    /// Of few tokens, the multiprocessors are divided: the second matrix, of few rows, has some by its rows, but a
+    /// quarter at least, as parts of its columns are short.
+    pub(super) fn pair(
+        self,
+        [first, second]: [&Rows; 2],
+        epilogue: Epilogue,
+        chosen: Chosen,
+        capacity: u32,
+    ) -> Option<MatmulPair> {
+        let of = |sms: u32, rows: &Rows| match (Cores { sms, ..self }).product(rows, epilogue, chosen, capacity) {
+            Product::Warpgroups(kernel) => Some(kernel),
+            Product::Warps(_) => None,
+        };
+        let tokens = chosen.bucket;
+        let share = (self.sms * second.rows / (first.rows + second.rows)).max(self.sms / 4);
+        let pair = if tokens > DIVIDED {
+            MatmulPair::of(of(self.sms, first)?, of(self.sms, second)?)?
+        } else {
+            let values = of(share, second)?;
+            let rest = self.sms.saturating_sub(values.items(second.rows, tokens)).max(share);
+            MatmulPair::of(of(rest, first)?, values)?
+        };
+        let scratch = pair.first.scratch(first.rows, tokens);
+        let others = pair.second.scratch(second.rows, tokens);
+        (0..2).all(|i| scratch[i] + others[i] <= SCRATCH[i]).then_some(pair)
     }
 
     /// How a product of a pipeline overlaps.
@@ -121,7 +148,7 @@ impl Cores {
     /// A norm follows what is added to the residual stream, a block for each token. If these may start early, they share
     /// the few multiprocessors that the product does not use, and the others are idle when they may begin.
     fn overlap(self, kernel: &Matmul, rows: &Rows, tokens: u32) -> Overlap {
-        let items = kernel.jobs(rows.rows, tokens) * kernel.split;
+        let items = kernel.items(rows.rows, tokens);
         let idle = self.sms.saturating_sub(items.div_ceil(kernel.form.resident()));
         if kernel.epilogue == Epilogue::Add && idle < tokens { Overlap::Late } else { Overlap::Early }
     }
@@ -143,22 +170,6 @@ impl Cores {
 }
 
 impl Product {
-    /// Blocks that have something to do, if the device has room for them.
-    pub(super) fn items(&self, rows: u32, tokens: u32) -> u32 {
-        match self {
-            Product::Warpgroups(kernel) => kernel.jobs(rows, tokens).saturating_mul(kernel.split),
-            Product::Warps(kernel) => kernel.jobs(rows, tokens),
-        }
-    }
-
-    /// Elements of the partial sums and of the tickets that it needs.
-    pub(super) fn scratch(&self, rows: u32, tokens: u32) -> [usize; 2] {
-        match self {
-            Product::Warpgroups(kernel) => kernel.scratch(rows, tokens),
-            Product::Warps(_) => [0, 0],
-        }
-    }
-
     pub(crate) fn load(self, context: &Context) -> Result<ProductKernel, Error> {
         Ok(match self {
             Product::Warpgroups(kernel) => ProductKernel::Warpgroups(load(context, kernel)?),

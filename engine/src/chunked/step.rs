@@ -1,19 +1,16 @@
 //! The launches of a pass.
 
-use std::ops::Range;
-
 use warpwright_driver::{Buffer, Context, Element, Error, Host, Queue, View, f16};
 use warpwright_kernels::batch::{BatchAttention, BatchAttentionArgs};
-use warpwright_kernels::matmul::{AppendArgs, Epilogue, MatmulArgs, NormTokens, NormTokensArgs};
+use warpwright_kernels::matmul::{AppendArgs, Epilogue, MatmulArgs, MatmulPairArgs, NormTokens, NormTokensArgs};
 use warpwright_kernels::pipeline::EmbedTokenArgs;
 use warpwright_kernels::prompt::{Item, PromptAttentionArgs, RotateTokensArgs};
 use warpwright_kernels::{AddNormedArgs, state};
 
-use super::kernels::{self, AttentionKernel, Kernels};
+use super::kernels::{self, AttentionKernel, Kernels, Qkv};
 use super::products::{Chosen, Cores, Product};
 use super::span::Span;
-use super::weights;
-use super::weights::{LayerRows, Rows};
+use super::weights::{self, LayerRows, Rows};
 use super::workspace::{self, LAST_CAPACITY, Panels, Workspace};
 use crate::model::config::Config;
 use crate::model::outline::Outline;
@@ -255,25 +252,45 @@ impl<'a> Pass<'a> {
         let first = kernels::order(&rows.qkv[0]);
         let y_rows = workspace::raw_len(c);
         let bias = floats(&block.bias, &w.nothing.floats)?;
-        let mut scratch = [0, 0];
-        let products = kernels::qkv(kernels.cores, c, rows, self.given.chosen, self.span.capacity);
-        for (rows, matmul) in rows.qkv.iter().zip(products) {
+        let operand = |rows: &Rows| {
             let second = w.normed2.as_ref().filter(|_| kernels::order(rows) != first);
-            let values = second.unwrap_or(&w.normed.values);
-            let operand = self.operand(values, &w.normed.scale, rows.n);
-            let needed = matmul.scratch(rows.rows, self.given.tokens);
-            let (partials, tickets) = w.scratch.part(&mut scratch, needed);
-            let args = MatmulArgs::<Host> {
-                partials: &partials,
-                tickets: &tickets,
-                y_rows,
-                ..self.args(&matmul, rows, &operand)
-            };
-            let args = match &w.raw {
-                Some(raw) => MatmulArgs::<Host> { y: raw, ..args },
-                None => MatmulArgs::<Host> { append: self.append(index, &bias, rows), ..args },
-            };
-            kernels.products[&matmul].launch(queue, args)?;
+            self.operand(second.unwrap_or(&w.normed.values), &w.normed.scale, rows.n)
+        };
+        match kernels::qkv(kernels.cores, c, rows, self.given.chosen, self.span.capacity) {
+            Qkv::Each(products) => {
+                for (rows, product) in rows.qkv.iter().zip(products) {
+                    let operand = operand(rows);
+                    let args = self.args(self.blocks(&product), rows, &operand);
+                    let args = match &w.raw {
+                        Some(raw) => MatmulArgs::<Host> { y: raw, y_rows, ..args },
+                        None => MatmulArgs::<Host> { y_rows, append: self.append(index, &bias), ..args },
+                    };
+                    kernels.products[&product].launch(queue, args)?;
+                }
+            }
+            Qkv::Pair(pair) => {
+                let [first, second] = [&rows.qkv[0], &rows.qkv[1]];
+                let [operand, operand2] = [first, second].map(operand);
+                let [partials, tickets] = pair.first.scratch(first.rows, self.given.tokens);
+                let [partials, partials2] = halves(&w.scratch.partials, partials);
+                let [tickets, tickets2] = halves(&w.scratch.tickets, tickets);
+                let args = MatmulPairArgs::<Host> {
+                    first: MatmulArgs::<Host> {
+                        y_rows,
+                        append: self.append(index, &bias),
+                        partials: &partials,
+                        tickets: &tickets,
+                        ..self.args(kernels.cores.sms, first, &operand)
+                    },
+                    w2: &second.tiles,
+                    unit2: &second.unit,
+                    x2: &operand2.values,
+                    rows2: second.rows,
+                    partials2: &partials2,
+                    tickets2: &tickets2,
+                };
+                queue.launch(&kernels.pairs[&pair], args)?;
+            }
         }
         match &w.raw {
             Some(raw) => self.rotate(queue, index, raw, block),
@@ -281,21 +298,16 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// What a product of queries, keys and values with these rows is given: what it does not write is left out, so that
-    /// another may write it meanwhile.
-    fn append<'s>(&'s self, index: usize, bias: &'s View<f32>, rows: &Rows) -> AppendArgs<Host<'s>> {
+    fn append<'s>(&'s self, index: usize, bias: &'s View<f32>) -> AppendArgs<Host<'s>> {
         let (cache, w, c) = (self.given.cache, &self.chunked.workspace, &self.chunked.config);
-        let (keys, values) = (c.q_len(), c.q_len() + c.kv_len());
-        let has = |range: Range<u32>| rows.first < range.end && range.start < rows.first + rows.rows;
-        let of = |range, buffer| if has(range) { buffer } else { &*w.nothing.halves };
         AppendArgs::<Host> {
             bias,
             angles: &w.angles,
             state: &w.state,
             pages: cache.table,
-            q: of(0..keys, &w.q),
-            k_cache: of(keys..values, &cache.k[index]),
-            v_cache: of(values..values + c.kv_len(), &cache.v[index]),
+            q: &w.q,
+            k_cache: &cache.k[index],
+            v_cache: &cache.v[index],
             heads: c.heads,
             kv_heads: c.kv_heads,
             cache_pages: cache.pages,
@@ -319,7 +331,7 @@ impl<'a> Pass<'a> {
             bound: rows.bound,
             y: &w.nothing.floats,
             y_rows: c.feed_forward,
-            ..self.args(&matmul, &rows.gate_up, &operand)
+            ..self.args(self.blocks(&matmul), &rows.gate_up, &operand)
         };
         self.chunked.kernels.products[&matmul].launch(queue, args)
     }
@@ -339,7 +351,7 @@ impl<'a> Pass<'a> {
         };
         let operand = self.operand(&x.values, &x.scale, rows.n);
         let matmul = self.chosen(rows, kernels::projection(c));
-        let args = MatmulArgs::<Host> { y: &to, y_rows: c.hidden, ..self.args(&matmul, rows, &operand) };
+        let args = MatmulArgs::<Host> { y: &to, y_rows: c.hidden, ..self.args(self.blocks(&matmul), rows, &operand) };
         self.chunked.kernels.products[&matmul].launch(queue, args)?;
         self.add_normed(queue, gamma)
     }
@@ -366,6 +378,11 @@ impl<'a> Pass<'a> {
     }
 }
 
+/// The first elements of a buffer, and the others.
+fn halves<T: Element>(buffer: &Buffer<T>, first: usize) -> [View<T>; 2] {
+    [buffer.view_range(0..first), buffer.view_range(first..buffer.len())]
+}
+
 /// The left operand of a product.
 struct Operand {
     values: View<f16>,
@@ -382,8 +399,13 @@ impl Pass<'_> {
         self.chunked.kernels.cores.product(rows, epilogue, self.given.chosen, self.span.capacity)
     }
 
+    /// Blocks of its grid at most.
+    fn blocks(&self, product: &Product) -> u32 {
+        self.chunked.kernels.cores.blocks(product)
+    }
+
     /// What the arguments of all products have.
-    fn args<'s>(&'s self, matmul: &Product, rows: &'s Rows, x: &'s Operand) -> MatmulArgs<Host<'s>> {
+    fn args<'s>(&'s self, blocks: u32, rows: &'s Rows, x: &'s Operand) -> MatmulArgs<Host<'s>> {
         let w = &self.chunked.workspace;
         MatmulArgs::<Host> {
             w: &rows.tiles,
@@ -401,7 +423,7 @@ impl Pass<'_> {
             y_first: rows.first,
             tokens_given: self.given.tokens,
             capacity: self.span.capacity,
-            blocks: self.chunked.kernels.cores.blocks(matmul),
+            blocks,
             partials: &w.scratch.partials,
             tickets: &w.scratch.tickets,
             append: w.nothing.append(),

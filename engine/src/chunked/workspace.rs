@@ -31,17 +31,6 @@ pub(crate) struct Scratch {
     pub(crate) tickets: Buffer<u32>,
 }
 
-impl Scratch {
-    /// So many elements of each, from `used` on, which moves behind them: for products that may run side by side. Where
-    /// there are too few left, products have the same, and run one after another.
-    pub(super) fn part(&self, used: &mut [usize; 2], needed: [usize; 2]) -> (View<f32>, View<u32>) {
-        let fits = used[0] + needed[0] <= self.partials.len() && used[1] + needed[1] <= self.tickets.len();
-        let first = if fits { *used } else { [0, 0] };
-        *used = [first[0] + needed[0], first[1] + needed[1]];
-        (self.partials.view_range(first[0]..used[0]), self.tickets.view_range(first[1]..used[1]))
-    }
-}
-
 /// Buffers, a row for each token.
 pub(crate) struct Workspace {
     /// `[chunk, 8]`

@@ -31,8 +31,7 @@ args! {
         state: In<u32>,
         /// `[sequences, max_pages]`: the page table. Pages that this launch writes belong to one sequence alone
         pages: In<u32>,
-        /// `[capacity, heads, head_dim]`: times `scale * log2(e)`; NaN beyond the range of binary16. Empty, if the product
-        /// has no rows of queries; so are the caches without rows of keys or of values.
+        /// `[capacity, heads, head_dim]`: times `scale * log2(e)`; NaN beyond the range of binary16.
         q: Out<f16>,
         /// `[cache_pages, kv_heads, 64, head_dim]`: see [`cache`]
         k_cache: InOut<f16>,
@@ -143,16 +142,9 @@ impl Append {
         kernel.room("angles", p.angles, given * p.angle_row as usize)?;
         kernel.room("state", p.state, given * LEN)?;
         cache::check_table(kernel, p.pages, [p.sequences, p.max_pages])?;
-        let [keys, values] = [p.heads, p.heads + p.kv_heads].map(|heads| heads * dim);
-        let (first, end) = (a.y_first, a.y_first + a.rows);
-        if first < keys || p.q > 0 {
-            kernel.length("q", p.q, "capacity * heads * head_dim", &[a.capacity, p.heads, dim])?;
-        }
-        let (has_keys, has_values) = (first < values && keys < end, values < end);
-        for (name, found, has) in [("k_cache", p.k_cache, has_keys), ("v_cache", p.v_cache, has_values)] {
-            if has || found > 0 {
-                cache::check_pages(kernel, (name, found), [p.cache_pages, p.kv_heads, dim])?;
-            }
+        kernel.length("q", p.q, "capacity * heads * head_dim", &[a.capacity, p.heads, dim])?;
+        for (name, found) in [("k_cache", p.k_cache), ("v_cache", p.v_cache)] {
+            cache::check_pages(kernel, (name, found), [p.cache_pages, p.kv_heads, dim])?;
         }
         Ok(())
     }

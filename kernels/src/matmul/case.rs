@@ -3,6 +3,7 @@
 use super::activations;
 use super::append::Append;
 use super::epilogue::Epilogue;
+use super::pair::MatmulPair;
 use super::product::Matmul;
 use super::sync::MatmulSync;
 use crate::cache::PAGE;
@@ -43,6 +44,46 @@ impl Variant for Matmul {
         shapes.map(|shape| product.case(seed, &shape, |rows, tokens| self.scratch(rows, tokens))).collect()
     }
 }
+
+impl Variant for MatmulPair {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        // Fewer blocks than items, so that some have of both; then a block for each, and tokens of two widths.
+        let MatmulPair { first, second } = *self;
+        let tiles = first.split.max(second.split).max(2);
+        let shapes = [(3, 1, 3), (first.tokens + 1, 2, 64)];
+        shapes.map(|(tokens, room, blocks)| self.case(seed, (tokens, room, blocks), tiles)).into()
+    }
+}
+
+impl MatmulPair {
+    /// Two heads of queries, one of keys, one of values.
+    fn case(&self, seed: u64, (tokens, room, blocks): (u32, u32, u32), tiles: u32) -> Case {
+        let MatmulPair { first, second } = *self;
+        let Epilogue::Append(append) = first.epilogue else { panic!("a pair appends") };
+        let per = append.head_dim / ROWS;
+        let shape = Shape { row_blocks: 3 * per, tiles, tokens, room, blocks };
+        let Matmul { format, epilogue, rows, tokens: width, .. } = first;
+        let product = Product { format, epilogue, rows, tokens: width };
+        let mut case = product.case(seed, &shape, |rows, tokens| first.scratch(rows, tokens));
+        case.args[Y_FIRST] = CpuArg::scalar(0u32);
+        let columns = tile::of(second.format).columns;
+        let (n, rows, random) = (tiles * columns, append.head_dim, &mut Random(seed + 1));
+        let [partials, tickets] = second.scratch(rows, tokens);
+        let x = (0..room * width * n).map(|_| f16::from_f32(random.unit() * 100.0)).collect();
+        case.args.extend([
+            CpuArg::U8(tile::random(second.format, (per * tiles) as usize, 0.5, random)),
+            CpuArg::F32((0..rows).map(|_| f32::from(1u16 << random.below(7))).collect()),
+            CpuArg::F16(x),
+            CpuArg::scalar(rows),
+            CpuArg::F32(vec![0.0; partials]),
+            CpuArg::U32(vec![0; tickets]),
+        ]);
+        case
+    }
+}
+
+/// Which argument of [`Matmul`] is `y_first`.
+const Y_FIRST: usize = 12;
 
 impl Variant for MatmulSync {
     fn cases(&self, seed: u64) -> Vec<Case> {
@@ -161,8 +202,6 @@ struct Heads {
     append: Append,
     heads: u32,
     kv_heads: u32,
-    /// Whether rows are of values alone.
-    values: bool,
 }
 
 /// Pages of three sequences in no order, one of which the caches do not have.
@@ -173,9 +212,8 @@ impl Heads {
     /// So many rows in this order are the last ones of all: of values alone, or of all matrices but for a head of queries.
     fn of(append: Append, order: RowOrder, rows: u32) -> Heads {
         let count = rows / append.head_dim;
-        let values = order == RowOrder::PLAIN;
-        let (heads, kv_heads) = if values { (2, count) } else { (count.max(2) - 1, 1) };
-        Heads { append, heads, kv_heads, values }
+        let (heads, kv_heads) = if order == RowOrder::PLAIN { (2, count) } else { (count.max(2) - 1, 1) };
+        Heads { append, heads, kv_heads }
     }
 
     fn all(&self) -> u32 {
@@ -197,8 +235,8 @@ impl Heads {
             CpuArg::F32(random.units((tokens * 2 * dim) as usize)),
             CpuArg::U32(state),
             CpuArg::U32(TABLE.concat()),
-            CpuArg::F16(vec![f16(0); if self.values { 0 } else { (capacity * self.heads * dim) as usize }]),
-            CpuArg::F16(random.halves(if self.values { 0 } else { cache })),
+            CpuArg::F16(vec![f16(0); (capacity * self.heads * dim) as usize]),
+            CpuArg::F16(random.halves(cache)),
             CpuArg::F16(random.halves(cache)),
         ];
         args.extend([self.heads, self.kv_heads, CACHE_PAGES, 3, 3, 2 * dim, dim].map(CpuArg::scalar));

@@ -263,7 +263,12 @@ impl<'k> Sums<'_, 'k> {
 }
 
 /// The reference of the products: of rounded activations and exact weights.
-pub(super) fn reference(format: Format, epilogue: Epilogue, rows_in: RowOrder, mut a: MatmulArgs<Cpu<'_>>) {
+pub(super) fn reference(
+    format: Format,
+    epilogue: Epilogue,
+    rows_in: RowOrder,
+    a: &mut MatmulArgs<Cpu<'_>>,
+) {
     let (n, capacity, rows) = (a.n as usize, a.capacity as usize, a.rows as usize);
     let order = ColumnOrder::of(format).expect("a format with a tile");
     let weights = tile::dequantize(format, a.w, n);
@@ -284,7 +289,7 @@ pub(super) fn reference(format: Format, epilogue: Epilogue, rows_in: RowOrder, m
                     a.gated[activations::index(capacity, token, slot)] = f16::from_f32(gated as f32);
                 }
             }
-            Epilogue::Append(append) => append::reference(append, &mut a, token, &sums),
+            Epilogue::Append(append) => append::reference(append, a, token, &sums),
             Epilogue::Store | Epilogue::Add => {
                 for (i, sum) in sums.iter().enumerate() {
                     let row = rows_in.source(i as u32 / ROWS, i as u32 % ROWS) + a.y_first;

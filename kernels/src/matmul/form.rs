@@ -91,9 +91,15 @@ impl Stages {
 
     /// As many as fit: both rings hold equally many columns of few tokens; of many, at least four panels and two tiles.
     pub(super) fn of(matmul: &Matmul) -> Stages {
-        let tile = tile::of(matmul.format);
-        let of_tile = tile.columns / PANEL;
-        let depth = match matmul.tokens {
+        Stages::of_both(matmul, matmul)
+    }
+
+    /// For the products of two matrices, whose tiles have as many columns.
+    pub(super) fn of_both(matmul: &Matmul, other: &Matmul) -> Stages {
+        let of_tile = tile::of(matmul.format).columns / PANEL;
+        let bytes = [matmul, other].map(|matmul| tile::of(matmul.format).bytes);
+        let tokens = matmul.tokens.max(other.tokens);
+        let depth = match tokens {
             0..=32 => of_tile,
             33..=64 => 2,
             _ => 1,
@@ -101,9 +107,9 @@ impl Stages {
         let [least, most] = if depth > 1 { [2, MAX_STAGES] } else { [4, 4] };
         let mut stages = Stages {
             weights: 2,
-            weight_bytes: matmul.row_blocks() * tile.bytes,
+            weight_bytes: matmul.row_blocks() * bytes[0].max(bytes[1]),
             panels: least,
-            panel_bytes: depth * matmul.tokens * 2 * PANEL,
+            panel_bytes: depth * tokens * 2 * PANEL,
             depth,
         };
         loop {

@@ -129,6 +129,33 @@ impl Matmul {
         (rows / ROWS).div_ceil(self.row_blocks()) * tokens.div_ceil(self.tokens)
     }
 
+    /// What the kernel asks of its arguments.
+    pub(super) fn check_all(&self, a: &MatmulArgs<Shape>) -> Result<(), ShapeError> {
+        self.multiple("the kernel's tokens", self.tokens, TOKENS)?;
+        self.range("the kernel's tokens", self.tokens, TOKENS, self.form.most_tokens())?;
+        a.check(self, (self.format, self.rows, self.tokens), self.epilogue)?;
+        self.check_tail(a.capacity)?;
+        self.range("the kernel's split", self.split, 1, MAX_SPLIT.min(a.n / tile::of(self.format).columns))?;
+        let [partials, tickets] = self.scratch(a.rows, a.tokens_given);
+        self.room("partials", a.partials, partials)?;
+        self.room("tickets", a.tickets, tickets)
+    }
+
+    /// The reference.
+    pub(super) fn add_reference(&self, a: &mut MatmulArgs<Cpu<'_>>) {
+        if self.split > 1 {
+            super::split::reference(self, a);
+        }
+        super::epilogue::reference(self.format, self.epilogue, self.rows, a);
+    }
+
+    /// The format and the widths, and the split, as names have them.
+    pub(super) fn name_of_matrix(&self) -> [String; 2] {
+        let tail = if self.tail == 0 { String::new() } else { format!("_tail{}", self.tail) };
+        let split = if self.split == 1 { String::new() } else { format!("_k{}", self.split) };
+        [format!("{}_{}{tail}", self.format.suffix(), self.tokens), split]
+    }
+
     /// Row blocks of a job, one for each warp that multiplies.
     pub(super) fn row_blocks(&self) -> u32 {
         4 * self.form.groups()
@@ -147,11 +174,9 @@ impl KernelDef for Matmul {
             _ if matches!(self.epilogue, Epilogue::Append(_)) => "_pairs".into(),
             _ => format!("_rows{per}_{stride}_{step}_{delta}"),
         };
-        let tail = if self.tail == 0 { String::new() } else { format!("_tail{}", self.tail) };
-        let split = if self.split == 1 { String::new() } else { format!("_k{}", self.split) };
         let (form, overlap) = (self.form.suffix(), self.overlap.suffix());
-        let (epilogue, format, tokens) = (self.epilogue.name(), self.format.suffix(), self.tokens);
-        format!("matmul_{epilogue}_{format}_{tokens}{tail}{order}{split}{form}{overlap}")
+        let (epilogue, [matrix, split]) = (self.epilogue.name(), self.name_of_matrix());
+        format!("matmul_{epilogue}_{matrix}{order}{split}{form}{overlap}")
     }
 
     fn block(&self) -> u32 {
@@ -163,46 +188,77 @@ impl KernelDef for Matmul {
     }
 
     fn grid(&self, a: &MatmulArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("the kernel's tokens", self.tokens, TOKENS)?;
-        self.range("the kernel's tokens", self.tokens, TOKENS, self.form.most_tokens())?;
-        a.check(self, (self.format, self.rows, self.tokens), self.epilogue)?;
-        self.check_tail(a.capacity)?;
-        self.range("the kernel's split", self.split, 1, MAX_SPLIT.min(a.n / tile::of(self.format).columns))?;
-        let [partials, tickets] = self.scratch(a.rows, a.tokens_given);
-        self.room("partials", a.partials, partials)?;
-        self.room("tickets", a.tickets, tickets)?;
-        let blocks = a.blocks.min(self.jobs(a.rows, a.tokens_given).saturating_mul(self.split));
+        self.check_all(a)?;
+        let blocks = a.blocks.min(self.items(a.rows, a.tokens_given));
         Ok(Grid { shared: Stages::of(self).shared(), ..Grid::line(blocks) })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: MatmulArgs<Dev<'k>>) {
-        k.note("shared memory: barriers, weights, panels of activations");
-        let stages = Stages::of(self);
-        let rings = Rings { base: k.tile_memory("memory"), stages };
-        let (weights, panels) = (rings.weights(), rings.panels());
-        self.overlap.start(k);
-        k.when(k.tid().eq(0), || {
-            // Every lane reads tiles, and releases their stage.
-            weights.init(32 * self.row_blocks());
-            panels.init(self.row_blocks());
-            k.fence_mbarriers();
-        });
-        k.barrier();
-        let jobs = Jobs::new(k, self, &a);
-        let block = Block { k, matmul: self, a: &a, jobs, weights, panels, depth: stages.depth };
-        let [many, few] = self.form.registers();
-        k.roles(vec![
-            Role::new(self.form.groups(), many, |_| block.multiply()),
-            Role::new(1, few, |_| block.copy()),
-        ]);
+        program(k, Stages::of(self), &[(*self, a)]);
     }
 
     fn reference(&self, mut a: MatmulArgs<Cpu<'_>>) {
-        if self.split > 1 {
-            super::split::reference(self, &mut a);
-        }
-        super::epilogue::reference(self.format, self.epilogue, self.rows, a);
+        self.add_reference(&mut a);
     }
+}
+
+/// The program of one product, or of two with other matrices, whose blocks are of the same form.
+///
+/// Blocks take the jobs of the second from the last block on, as the last round of the first may leave those without one.
+pub(super) fn program<'k>(k: Builder<'k>, stages: Stages, all: &[(Matmul, MatmulArgs<Dev<'k>>)]) {
+    let (matmul, _) = all[0];
+    k.note("shared memory: barriers, weights, panels of activations");
+    let rings = Rings { base: k.tile_memory("memory"), stages };
+    let (weights, panels) = (rings.weights(), rings.panels());
+    matmul.overlap.start(k);
+    k.when(k.tid().eq(0), || {
+        // Every lane reads tiles, and releases their stage.
+        weights.init(32 * matmul.row_blocks());
+        panels.init(matmul.row_blocks());
+        k.fence_mbarriers();
+    });
+    k.barrier();
+    let blocks = (0..).zip(all).map(|(i, (matmul, a))| {
+        let block = if i == 0 { k.ctaid() } else { k.nctaid() - 1 - k.ctaid() };
+        let jobs = Jobs::new(k, matmul, a, block);
+        Block { k, matmul, a, jobs, weights: rings.weights(), panels: rings.panels(), depth: stages.depth }
+    });
+    let blocks: Vec<_> = blocks.collect();
+    let [many, few] = matmul.form.registers();
+    k.roles(vec![
+        Role::new(matmul.form.groups(), many, |_| multiply(k, &blocks)),
+        Role::new(1, few, |_| copy(k, &blocks)),
+    ]);
+}
+
+/// The warpgroup that copies.
+fn copy<'k>(k: Builder<'k>, blocks: &[Block<'_, 'k>]) {
+    let first = blocks[0].matmul.row_blocks();
+    k.when(k.warp().eq(first), || {
+        k.note("producer of weights");
+        let mut at = Cursor::new(k);
+        blocks.iter().for_each(|block| block.copy_weights(&mut at));
+    });
+    k.when(k.warp().eq(first + 1), || {
+        k.note("producer of activations");
+        if blocks[0].matmul.overlap.waits() {
+            k.grid_wait();
+        }
+        let mut at = Cursor::new(k);
+        blocks.iter().for_each(|block| block.copy_panels(&mut at));
+    });
+}
+
+/// A consumer warp: all its jobs.
+fn multiply<'k>(k: Builder<'k>, blocks: &[Block<'_, 'k>]) {
+    let overlap = blocks[0].matmul.overlap;
+    if overlap.waits() {
+        k.note("activations, their scales and the results are other kernels' too");
+        k.grid_wait();
+    }
+    let [mut weights, mut panels] = [0, 1].map(|_| Cursor::new(k));
+    blocks.iter().for_each(|block| block.multiply([&mut weights, &mut panels]));
+    overlap.end(k);
 }
 
 /// Both rings.
@@ -239,18 +295,9 @@ struct Block<'a, 'k> {
 }
 
 impl<'k> Block<'_, 'k> {
-    /// The warpgroup that copies.
-    fn copy(&self) {
-        let (k, first) = (self.k, self.matmul.row_blocks());
-        k.when(k.warp().eq(first), || self.copy_weights());
-        k.when(k.warp().eq(first + 1), || self.copy_panels());
-    }
-
     /// A warp: copies the tiles of each job's row blocks, column after column, a row block by each lane.
-    fn copy_weights(&self) {
+    fn copy_weights(&self, at: &mut Cursor<'k>) {
         let (k, row_blocks) = (self.k, self.matmul.row_blocks());
-        k.note("producer of weights");
-        let mut at = Cursor::new(k);
         let policy = k.evict_first();
         let tile = tile::of(self.matmul.format);
         let (row_tiles, last) = (self.a.n / tile.columns, self.a.rows / ROWS - 1);
@@ -259,7 +306,7 @@ impl<'k> Block<'_, 'k> {
             let block = (part.rows * row_blocks + k.lane()).min(last);
             let source = self.a.w.row(block.mad(row_tiles, part.first), tile.bytes);
             k.for_each(0, part.count, 1, |column| {
-                self.weights.fill(k, &mut at, (row_blocks, tile.bytes), |to, landed| {
+                self.weights.fill(k, at, (row_blocks, tile.bytes), |to, landed| {
                     source.row(column, tile.bytes).bulk_copy(to, tile.bytes, landed, policy);
                 });
             });
@@ -269,19 +316,14 @@ impl<'k> Block<'_, 'k> {
     }
 
     /// A warp: copies the panels of each job's tokens, a panel of a stage by each lane.
-    fn copy_panels(&self) {
+    fn copy_panels(&self, at: &mut Cursor<'k>) {
         let (k, depth) = (self.k, self.depth);
-        k.note("producer of activations");
-        if self.matmul.overlap.waits() {
-            k.grid_wait();
-        }
-        let mut at = Cursor::new(k);
         let policy = k.evict_last();
         let of_tile = tile::of(self.matmul.format).columns / PANEL;
         let mut copy = |part: Part<'k>| {
             let (first, bytes) = (part.first.mad(of_tile, k.lane()), part.width * 2 * PANEL);
             k.for_each(0, part.count * of_tile, depth, |panel| {
-                self.panels.fill(k, &mut at, (depth, bytes), |to, landed| {
+                self.panels.fill(k, at, (depth, bytes), |to, landed| {
                     let source = self.a.x.row((first + panel).mad(self.a.capacity, part.token), 2 * PANEL);
                     source.cast::<u8>().bulk_copy(to, bytes, landed, policy);
                 });
@@ -292,20 +334,14 @@ impl<'k> Block<'_, 'k> {
     }
 
     /// A consumer warp: all its jobs.
-    fn multiply(&self) {
+    fn multiply(&self, [weights, panels]: [&mut Cursor<'k>; 2]) {
         let k = self.k;
-        if self.matmul.overlap.waits() {
-            k.note("activations, their scales and the results are other kernels' too");
-            k.grid_wait();
-        }
-        let (mut weights, mut panels) = (Cursor::new(k), Cursor::new(k));
         let mut sums = Accumulators::zero(k, self.matmul.tokens);
-        self.jobs.each(|part| self.compute(&part, &mut sums, [&mut weights, &mut panels]));
+        self.jobs.each(|part| self.compute(&part, &mut sums, [&mut *weights, &mut *panels]));
         if self.matmul.tail > 0 {
             let mut sums = Accumulators::zero(k, self.matmul.tail);
-            self.jobs.each_of_tail(|part| self.compute(&part, &mut sums, [&mut weights, &mut panels]));
+            self.jobs.each_of_tail(|part| self.compute(&part, &mut sums, [&mut *weights, &mut *panels]));
         }
-        self.matmul.overlap.end(k);
     }
 
     /// A job, or a part of one.

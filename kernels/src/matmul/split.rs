@@ -42,6 +42,8 @@ pub(super) struct Jobs<'a, 'k> {
     k: Builder<'k>,
     matmul: &'a Matmul,
     a: &'a MatmulArgs<Dev<'k>>,
+    /// Which of the blocks this one is.
+    block: U32<'k>,
     /// Of the same rows, and of those with full width.
     token_jobs: U32<'k>,
     all: U32<'k>,
@@ -60,6 +62,11 @@ struct Tail<'k> {
 }
 
 impl Matmul {
+    /// Items of its blocks: jobs, or parts of them.
+    pub fn items(&self, rows: u32, tokens: u32) -> u32 {
+        self.jobs(rows, tokens).saturating_mul(self.split)
+    }
+
     /// Elements of `partials` and of `tickets` for so many rows and tokens, at least.
     pub fn scratch(&self, rows: u32, tokens: u32) -> [usize; 2] {
         let jobs = if self.split > 1 { self.jobs(rows, tokens) as usize } else { 0 };
@@ -83,7 +90,12 @@ impl Matmul {
 }
 
 impl<'a, 'k> Jobs<'a, 'k> {
-    pub(super) fn new(k: Builder<'k>, matmul: &'a Matmul, a: &'a MatmulArgs<Dev<'k>>) -> Self {
+    pub(super) fn new(
+        k: Builder<'k>,
+        matmul: &'a Matmul,
+        a: &'a MatmulArgs<Dev<'k>>,
+        block: U32<'k>,
+    ) -> Self {
         let row_blocks = matmul.row_blocks();
         let row_jobs = (a.rows / ROWS + (row_blocks - 1)) / row_blocks;
         let token_jobs = (a.tokens_given + (matmul.tokens - 1)) / matmul.tokens;
@@ -95,7 +107,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
             tail = Some(Tail { first, token_jobs: tail_jobs, all: (row_jobs - first) * tail_jobs });
             all = first * token_jobs;
         }
-        Jobs { k, matmul, a, token_jobs, all, tiles, tail }
+        Jobs { k, matmul, a, block, token_jobs, all, tiles, tail }
     }
 
     fn part(&self, item: U32<'k>) -> Part<'k> {
@@ -111,15 +123,15 @@ impl<'a, 'k> Jobs<'a, 'k> {
     /// Each job of this block that has full width, or part of one.
     pub(super) fn each(&self, body: impl FnOnce(Part<'k>)) {
         let k = self.k;
-        k.for_each(k.ctaid(), self.all * self.matmul.split, k.nctaid(), |item| body(self.part(item)));
+        k.for_each(self.block, self.all * self.matmul.split, k.nctaid(), |item| body(self.part(item)));
     }
 
     /// Each job of this block that is of the tail. It takes them where its jobs of full width end.
     pub(super) fn each_of_tail(&self, body: impl FnOnce(Part<'k>)) {
         let (k, Some(tail)) = (self.k, &self.tail) else { return };
         k.note("jobs of the last rows");
-        let rounds = (self.all.max(k.ctaid()) - k.ctaid() + (k.nctaid() - 1)) / k.nctaid();
-        let first = rounds.mad(k.nctaid(), k.ctaid()) - self.all;
+        let rounds = (self.all.max(self.block) - self.block + (k.nctaid() - 1)) / k.nctaid();
+        let first = rounds.mad(k.nctaid(), self.block) - self.all;
         k.for_each(first, tail.all, k.nctaid(), |item| {
             let (rows, width) = (item / tail.token_jobs + tail.first, self.matmul.tail);
             let (token, first) = (item % tail.token_jobs * width, k.val(0));

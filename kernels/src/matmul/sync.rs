@@ -131,7 +131,7 @@ impl KernelDef for MatmulSync {
         Block::new(k, self, &a).run();
     }
 
-    fn reference(&self, a: MatmulArgs<Cpu<'_>>) {
-        super::epilogue::reference(self.format, self.epilogue, self.rows, a);
+    fn reference(&self, mut a: MatmulArgs<Cpu<'_>>) {
+        super::epilogue::reference(self.format, self.epilogue, self.rows, &mut a);
     }
 }

@@ -1,0 +1,120 @@
+//! The products of two matrices with the same tokens as one kernel: of queries and keys, and of values in another format.
+//!
+//! Values are few rows, and a kernel of their own takes longer to begin and to end than to multiply. Here some blocks have
+//! them while the others have the rest.
+
+use super::form::{Form, Stages};
+use super::product::{Matmul, MatmulArgs};
+use super::{Epilogue, product};
+use crate::contract::Contract;
+use crate::format::tile;
+use ptx_gen::*;
+
+/// The kernel. Both products have the same [epilogue](Epilogue::Append) and the same overlap, one block to a
+/// multiprocessor, and tiles of as many columns.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct MatmulPair {
+    /// The product of the first rows.
+    pub first: Matmul,
+    /// That of the rows behind them.
+    pub second: Matmul,
+}
+
+args! {
+    /// Arguments of [`MatmulPair`]. `first` has what both share: `y_rows` are those of both, and `append` all that they
+    /// write.
+    pub struct MatmulPairArgs {
+        /// The first product.
+        first: MatmulArgs,
+        /// Tiles of the second matrix, `[rows2, n]`
+        w2: In<u8>,
+        /// `[rows2]`: see `unit`
+        unit2: In<f32>,
+        /// `[n / 64, capacity, 64]`: the same activations in the second matrix's order of columns.
+        x2: In<f16>,
+        /// Rows of the second matrix, which follow those of the first.
+        rows2: u32,
+        /// See `partials`: others than those of the first.
+        partials2: InOut<f32>,
+        /// See `tickets`: others than those of the first.
+        tickets2: InOut<u32>,
+    }
+}
+
+/// The arguments of the second product.
+macro_rules! second {
+    ($a:expr) => {
+        MatmulArgs {
+            w: $a.w2,
+            unit: $a.unit2,
+            x: $a.x2,
+            rows: $a.rows2,
+            y_first: $a.first.y_first + $a.first.rows,
+            partials: $a.partials2,
+            tickets: $a.tickets2,
+            ..$a.first
+        }
+    };
+}
+
+impl MatmulPair {
+    /// Both, if one kernel can have them.
+    pub fn of(first: Matmul, second: Matmul) -> Option<MatmulPair> {
+        let columns = |matmul: &Matmul| tile::of(matmul.format).columns;
+        let whole = [first, second].iter().all(|matmul| matmul.form == Form::Whole);
+        let same = first.epilogue == second.epilogue && first.overlap == second.overlap;
+        let appends = matches!(first.epilogue, Epilogue::Append(_));
+        let pair = whole && same && appends && columns(&first) == columns(&second);
+        pair.then_some(MatmulPair { first, second })
+    }
+
+    /// Items of its blocks.
+    pub fn items(&self, [rows, rows2]: [u32; 2], tokens: u32) -> u32 {
+        self.first.items(rows, tokens).saturating_add(self.second.items(rows2, tokens))
+    }
+}
+
+impl KernelDef for MatmulPair {
+    type Args<S: Side> = MatmulPairArgs<S>;
+
+    fn name(&self) -> String {
+        format!("{}_and_{}", KernelDef::name(&self.first), self.second.name_of_matrix().concat())
+    }
+
+    fn block(&self) -> u32 {
+        KernelDef::block(&self.first)
+    }
+
+    fn blocks_per_sm(&self) -> Option<u32> {
+        KernelDef::blocks_per_sm(&self.first)
+    }
+
+    fn grid(&self, a: &MatmulPairArgs<Shape>) -> Result<Grid, ShapeError> {
+        let fits = MatmulPair::of(self.first, self.second).is_some();
+        self.require(fits, || "the two products do not go together".into())?;
+        self.range("rows", a.first.rows, 1, u32::MAX - a.first.y_first)?;
+        self.first.check_all(&a.first)?;
+        self.second.check_all(&second!(a))?;
+        let blocks = a.first.blocks.min(self.items([a.first.rows, a.rows2], a.first.tokens_given));
+        Ok(Grid { shared: self.stages().shared(), ..Grid::line(blocks) })
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: MatmulPairArgs<Dev<'k>>) {
+        product::program(k, self.stages(), &[(self.first, a.first), (self.second, second!(a))]);
+    }
+
+    fn reference(&self, a: MatmulPairArgs<Cpu<'_>>) {
+        let mut args = a.first;
+        self.first.add_reference(&mut args);
+        args.y_first += args.rows;
+        (args.w, args.unit, args.x, args.rows) = (a.w2, a.unit2, a.x2, a.rows2);
+        (args.partials, args.tickets) = (a.partials2, a.tickets2);
+        self.second.add_reference(&mut args);
+    }
+}
+
+impl MatmulPair {
+    fn stages(&self) -> Stages {
+        Stages::of_both(&self.first, &self.second)
+    }
+}
