@@ -6,7 +6,9 @@ use crate::batch::{BatchAttention, ChooseTokens, GatherRows};
 use crate::format::activations::ActivationBytes;
 use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::RowOrder;
-use crate::matmul::{Append, DequantizeTiles, Epilogue, Form, Matmul, MatmulPair, MatmulSync, NormTokens, RowBounds};
+use crate::matmul::{
+    Append, DequantizeTiles, Epilogue, Form, Matmul, MatmulPair, MatmulSync, NormTokens, RowBounds,
+};
 use crate::overlap::Overlap;
 use crate::pipeline::{
     AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, LmHead, LoraA, LoraANormed, Pack, PipelinedAttention,
@@ -493,13 +495,9 @@ impl List {
         ]);
         let both = |first, second| MatmulPair::of(first, second).expect("they go together");
         let values = |format, append| of(format, Epilogue::Append(append));
-        let [llama, qwen] =
-            [append(128, Pairing::Interleaved, false), append(64, Pairing::HalfSplit, true)];
+        let [llama, qwen] = [append(128, Pairing::Interleaved, false), append(64, Pairing::HalfSplit, true)];
         self.add([
-            both(
-                Matmul { split: 2, ..pairs(Q4_K, llama) },
-                Matmul { split: 3, ..values(Q6_K, llama) },
-            ),
+            both(Matmul { split: 2, ..pairs(Q4_K, llama) }, Matmul { split: 3, ..values(Q6_K, llama) }),
             both(narrow(16, 3, pairs(Q4_K, qwen)), narrow(16, 2, values(Q5_K, qwen))),
             both(
                 Matmul { tokens: 256, tail: 128, ..pairs(Q4_K, llama) },

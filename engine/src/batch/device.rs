@@ -78,6 +78,8 @@ pub(super) struct Sizes {
     items: u32,
     selected: u32,
     selected_bucket: u32,
+    /// Whether the selected rows are the first ones in their order.
+    in_order: bool,
 }
 
 impl Device {
@@ -178,6 +180,7 @@ impl Device {
             items: input.items.len() as u32,
             selected,
             selected_bucket: self.bucket(selected),
+            in_order: false,
         }
     }
 
@@ -262,6 +265,7 @@ impl Device {
             items: 0,
             selected: bucket,
             selected_bucket: bucket,
+            in_order: true,
         }
     }
 
@@ -311,12 +315,13 @@ impl Device {
             partials: &self.partials,
             ticket: &self.ticket,
         };
-        let Sizes { tokens, chosen, items, selected, selected_bucket, .. } = sizes;
+        let Sizes { tokens, chosen, items, selected, selected_bucket, in_order, .. } = sizes;
         let w = &self.chunked.workspace;
         let (wanted, singles, items) = (Wanted::All, Some(singles), &w.items(items));
         let given = Given { tokens, chosen, wanted, singles, items, cache };
         self.chunked.run(queue, &self.weights, given)?;
-        let selected = Selected { x: &w.x, count: selected, bucket: selected_bucket, scratch: &w.scratch };
+        let selected =
+            Selected { x: &w.x, count: selected, in_order, bucket: selected_bucket, scratch: &w.scratch };
         Ok(self.head.logits_of(queue, c, &self.weights.norm, selected)?)
     }
 }

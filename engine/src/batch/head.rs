@@ -71,6 +71,8 @@ pub(super) struct Selected<'a> {
     /// `[CAPACITY, hidden]`: the residual stream
     pub(super) x: &'a Buffer<f32>,
     pub(super) count: u32,
+    /// Whether these are the first rows in their order, so that none is moved.
+    pub(super) in_order: bool,
     /// Rows that the product is chosen for.
     pub(super) bucket: u32,
     pub(super) scratch: &'a Scratch,
@@ -140,11 +142,10 @@ impl Head {
         self.logits.view_range(row as usize * vocab..(row as usize + 1) * vocab)
     }
 
-    /// The kernels of so many rows, in the order in which [`run`](Head::run) launches them.
+    /// The kernels of a decode step of so many rows, in the order in which they are launched.
     pub(super) fn list(&self, bucket: u32, count: u32) -> Vec<PassNode> {
         let product = &self.products[&self.product(bucket)];
         let before = [
-            PassNode::plain("gather", &self.gather),
             PassNode::plain("norm", &self.norm),
             PassNode::product("head", product.name(), [&self.rows], count),
         ];
@@ -173,18 +174,21 @@ impl Head {
         gamma: &View<u8>,
         selected: Selected<'_>,
     ) -> Result<(), Error> {
-        let Selected { x, count, bucket, .. } = selected;
-        let args = GatherRowsArgs::<Host> {
-            x,
-            rows: &self.selected,
-            y: &self.x,
-            capacity: CAPACITY,
-            count,
-            n: c.hidden,
-        };
-        queue.launch(&self.gather, args)?;
+        let Selected { x, count, bucket, in_order, .. } = selected;
+        if !in_order {
+            let args = GatherRowsArgs::<Host> {
+                x,
+                rows: &self.selected,
+                y: &self.x,
+                capacity: CAPACITY,
+                count,
+                n: c.hidden,
+            };
+            queue.launch(&self.gather, args)?;
+        }
+        let x = if in_order { x } else { &self.x };
         let args = NormTokensArgs::<Host> {
-            x: &self.x.view_range(0..(count * c.hidden) as usize),
+            x: &x.view_range(0..(count * c.hidden) as usize),
             gamma: &gamma.cast()?,
             y: &self.normed.values,
             y2: &self.nothing.halves,

@@ -125,10 +125,11 @@ impl Cores {
         chosen: Chosen,
         capacity: u32,
     ) -> Option<MatmulPair> {
-        let of = |sms: u32, rows: &Rows| match (Cores { sms, ..self }).product(rows, epilogue, chosen, capacity) {
-            Product::Warpgroups(kernel) => Some(kernel),
-            Product::Warps(_) => None,
-        };
+        let of =
+            |sms: u32, rows: &Rows| match (Cores { sms, ..self }).product(rows, epilogue, chosen, capacity) {
+                Product::Warpgroups(kernel) => Some(kernel),
+                Product::Warps(_) => None,
+            };
         let tokens = chosen.bucket;
         let share = (self.sms * second.rows / (first.rows + second.rows)).max(self.sms / 4);
         let pair = if tokens > DIVIDED {

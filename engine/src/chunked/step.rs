@@ -2,7 +2,9 @@
 
 use warpwright_driver::{Buffer, Context, Element, Error, Host, Queue, View, f16};
 use warpwright_kernels::batch::{BatchAttention, BatchAttentionArgs};
-use warpwright_kernels::matmul::{AppendArgs, Epilogue, MatmulArgs, MatmulPairArgs, NormTokens, NormTokensArgs};
+use warpwright_kernels::matmul::{
+    AppendArgs, Epilogue, MatmulArgs, MatmulPairArgs, NormTokens, NormTokensArgs,
+};
 use warpwright_kernels::pipeline::EmbedTokenArgs;
 use warpwright_kernels::prompt::{Item, PromptAttentionArgs, RotateTokensArgs};
 use warpwright_kernels::{AddNormedArgs, state};
@@ -351,7 +353,11 @@ impl<'a> Pass<'a> {
         };
         let operand = self.operand(&x.values, &x.scale, rows.n);
         let matmul = self.chosen(rows, kernels::projection(c));
-        let args = MatmulArgs::<Host> { y: &to, y_rows: c.hidden, ..self.args(self.blocks(&matmul), rows, &operand) };
+        let args = MatmulArgs::<Host> {
+            y: &to,
+            y_rows: c.hidden,
+            ..self.args(self.blocks(&matmul), rows, &operand)
+        };
         self.chunked.kernels.products[&matmul].launch(queue, args)?;
         self.add_normed(queue, gamma)
     }

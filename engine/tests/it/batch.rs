@@ -195,7 +195,7 @@ fn a_profile_lists_the_kernels_of_a_step_and_changes_nothing() {
     assert_eq!(batch.free_pages(), before);
     assert!(matches!(batch.logits(work[0].0), Err(Error::NoLogits)));
     let role = |role: &'static str| nodes.iter().filter(move |timed| timed.node.role == role);
-    let roles = ["embed", "norm", "qkv", "attention", "o", "gate_up", "down", "gather", "head", "choose"];
+    let roles = ["embed", "norm", "qkv", "attention", "o", "gate_up", "down", "head", "choose"];
     let counts = roles.map(|name| role(name).count());
     // Q, K and V are one product or several, which rotate and append.
     assert!(counts[2] >= 2 && counts[2] <= 6, "{counts:?}");

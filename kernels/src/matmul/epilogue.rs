@@ -263,12 +263,7 @@ impl<'k> Sums<'_, 'k> {
 }
 
 /// The reference of the products: of rounded activations and exact weights.
-pub(super) fn reference(
-    format: Format,
-    epilogue: Epilogue,
-    rows_in: RowOrder,
-    a: &mut MatmulArgs<Cpu<'_>>,
-) {
+pub(super) fn reference(format: Format, epilogue: Epilogue, rows_in: RowOrder, a: &mut MatmulArgs<Cpu<'_>>) {
     let (n, capacity, rows) = (a.n as usize, a.capacity as usize, a.rows as usize);
     let order = ColumnOrder::of(format).expect("a format with a tile");
     let weights = tile::dequantize(format, a.w, n);
