@@ -62,10 +62,9 @@ fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 fn ldmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".sync", ())])?;
     d.require(&[(".aligned", ())])?;
-    if d.peek() != Some(".m8n8") {
+    if !d.eat(".m8n8") {
         return d.error(format!("unsupported in ptx-emu: {}", d.name()));
     }
-    d.eat(".m8n8");
     let count = d.require(&[(".x1", 1), (".x2", 2), (".x4", 4)])?;
     let transposed = d.eat(".trans");
     let shared = d.choose(&[(".shared", ()), (".shared::cta", ())]).is_some();
@@ -85,10 +84,9 @@ fn ldmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 fn stmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".sync", ())])?;
     d.require(&[(".aligned", ())])?;
-    if d.peek() != Some(".m8n8") {
+    if !d.eat(".m8n8") {
         return d.error(format!("unsupported in ptx-emu: {}", d.name()));
     }
-    d.eat(".m8n8");
     let count = d.require(&[(".x1", 1), (".x2", 2), (".x4", 4)])?;
     let transposed = d.eat(".trans");
     let shared = d.choose(&[(".shared", ()), (".shared::cta", ())]).is_some();
