@@ -146,14 +146,19 @@ fn variables_of_the_module_within_a_kernel() {
 #[test]
 fn names_say_the_space() {
     let rows = [
-        (".shared .u32 s[4]; st.u32 [s+4], 5; ld.shared.u32 %r0, [s+4]; atom.add.u32 %r1, [s+4], 2; ld.u32 %d, [s+4];", 37),
-        (".local .u32 l[4]; st.u32 [l+4], 5; ld.local.u32 %r0, [l+4]; ld.u32 %d, [l+4]; add.u32 %d, %d, %r0;", 10),
+        (
+            ".shared .u32 s[4]; st.u32 [s+4], 5; atom.add.u32 %r1, [s+4], 2; ld.shared.u32 %r0, [s+4]; ld.u32 %d, [s+4];",
+            7,
+        ),
+        (
+            ".local .u32 l[4]; st.u32 [l+4], 5; ld.local.u32 %r0, [l+4]; ld.u32 %d, [l+4]; add.u32 %d, %d, %r0;",
+            10,
+        ),
         (".const .u32 c[2] = {7, 8}; ld.u32 %d, [c+4];", 8),
     ];
     for (body, wanted) in rows {
-        let body = body.replace("atom", "@!%p0 bra L; atom").replace("ld.u32 %d, [s", "L: ld.u32 %d, [s");
-        let found = words(OLD, "", &format!("setp.ge.u32 %p0, %t, 0; {body}"));
-        assert_eq!(found[31], wanted, "{body}");
+        let body = format!("setp.eq.u32 %p0, %t, 0; mov.u32 %d, 0; @!%p0 bra L; {body} L:");
+        assert_eq!(words(OLD, "", &body)[..2], [wanted, 0], "{body}");
     }
 }
 
@@ -163,6 +168,17 @@ fn the_number_of_matrices_before_their_shape() {
     let text = ".version 7.0\n.target sm_80\n.entry k() { .reg .b32 %r<4>; .shared .b32 s[128];
         ldmatrix.sync.aligned.x4.trans.m8n8.shared.b16 {%r0, %r1, %r2, %r3}, [s]; ret; }";
     Module::parse(text).and_then(Module::complete).unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// Sums that are thrown away, and literals among the factors and sums.
+#[test]
+fn products_of_literals() {
+    let body =
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f0, _, %f1, _}, {0x3c003c00, %r0}, {0x40004000},
+        {1., %f2, -.5, 0f00000000}; sub.f32 %f0, %f0, %f1; mov.b32 %d, %f0;";
+    let body = format!("mov.b32 %r0, 0; mov.f32 %f2, 0f00000000; {body}");
+    // The rows of %f0 are eight times 1 * 2, and 1; those of %f1 are -0.5.
+    assert_eq!(words(".version 7.0\n.target sm_80", "", &body), [17.5f32.to_bits(); 32]);
 }
 
 /// A reference holds the handle that the host binds to it.
