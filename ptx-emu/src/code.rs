@@ -281,6 +281,8 @@ pub(crate) enum Op {
         d: u32,
         part: ClockPart,
     },
+    /// `mov.v2` and `mov.v4`
+    Copies(Box<[RegisterCopy]>),
     LoadParam(Box<LoadParam>),
     Load(Box<Transfer>),
     Store(Box<Transfer>),
@@ -502,7 +504,19 @@ pub(crate) enum PredSource {
     Constant(bool),
 }
 
-/// `shfl.sync`
+/// A register that is copied to another of its bank.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegisterCopy {
+    pub(crate) bank: Bank,
+    pub(crate) to: u32,
+    pub(crate) from: u32,
+}
+
+/// Instead of the register of a mask: the lanes that execute the instruction together, as `shfl` and `vote` without `.sync`
+/// mean.
+pub(crate) const EXECUTING: u32 = u32::MAX;
+
+/// `shfl.sync`, and `shfl`
 #[derive(Clone, Debug)]
 pub(crate) struct Shuffle {
     pub(crate) mode: ShuffleMode,

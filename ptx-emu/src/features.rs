@@ -15,6 +15,16 @@ pub(crate) struct Target {
 
 /// Lowest `.version` of each target.
 const TARGETS: &[(&str, (u32, u32))] = &[
+    ("10", (1, 0)),
+    ("11", (1, 0)),
+    ("12", (1, 2)),
+    ("13", (1, 2)),
+    ("20", (2, 0)),
+    ("21", (2, 0)),
+    ("30", (3, 0)),
+    ("32", (4, 0)),
+    ("35", (3, 1)),
+    ("37", (4, 1)),
     ("50", (4, 0)),
     ("52", (4, 1)),
     ("53", (4, 2)),
@@ -50,8 +60,8 @@ const TARGETS: &[(&str, (u32, u32))] = &[
     ("121f", (8, 8)),
 ];
 
-/// `.version`s that exist, as (major, highest minor), from 5 up.
-const VERSIONS: &[(u32, u32)] = &[(4, 3), (5, 0), (6, 5), (7, 8), (8, 8), (9, 5)];
+/// `.version`s that exist, as (major, highest minor).
+const VERSIONS: &[(u32, u32)] = &[(1, 5), (2, 3), (3, 2), (4, 3), (5, 0), (6, 5), (7, 8), (8, 8), (9, 5)];
 
 /// A form: opcode, suffixes that must all be present, lowest version and target.
 type Need = (&'static str, &'static [&'static str], (u32, u32), u32);
@@ -138,9 +148,9 @@ const NEEDS: &[Need] = &[
     ("cvt", &[".rz", ".tf32"], (7, 8), 90),
     ("cvt", &[".rn", ".satfinite", ".tf32"], (8, 6), 100),
     ("cvt", &[".rz", ".satfinite", ".tf32"], (8, 6), 100),
-    ("cvt", &[".satfinite"], (8, 1), 75),
-    ("cvt", &[".e4m3x2"], (8, 1), 89),
-    ("cvt", &[".e5m2x2"], (8, 1), 89),
+    ("cvt", &[".satfinite"], (7, 8), 75),
+    ("cvt", &[".e4m3x2"], (7, 8), 89),
+    ("cvt", &[".e5m2x2"], (7, 8), 89),
     ("cvt", &[".e2m1x2"], (8, 6), 100),
     ("cvt", &[".e2m3x2"], (8, 6), 100),
     ("cvt", &[".e3m2x2"], (8, 6), 100),
@@ -320,7 +330,7 @@ impl Target {
         if !known {
             return Err(format!(".version {}.{} does not exist", version.0, version.1));
         }
-        let arch = name.strip_prefix("sm_").unwrap_or("");
+        let arch = name.strip_prefix("sm_").or(name.strip_prefix("compute_")).unwrap_or("");
         let Some((_, least)) = TARGETS.iter().find(|(target, _)| *target == arch) else {
             return Err(format!("`{name}` is not a target that ptx-emu knows"));
         };

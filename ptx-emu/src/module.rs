@@ -11,7 +11,7 @@ use crate::memory::Memory;
 use crate::memory_error::MemoryError;
 use crate::parse::ast::{self, Initial, Number, StateSpace};
 use crate::parse::types::{Kind, Type};
-use crate::parse::{Error, Parsed, Source, error, listing, parser};
+use crate::parse::{Error, Parsed, Source, error, listing, parser, vectors};
 use crate::parse_error::{KernelError, ParseError, ParseErrors};
 use crate::statics::{Relocation, Static};
 
@@ -119,7 +119,8 @@ impl Module {
     /// As [`parse`](Module::parse), but only for syntax.
     pub fn listing(text: &str) -> Result<Vec<String>, ParseErrors> {
         let source = Source::new(text);
-        let module = parser::parse(text).map_err(|errors| ParseErrors(source.reports(errors)))?;
+        let names = vectors::names(text);
+        let module = parser::parse(text, &names).map_err(|errors| ParseErrors(source.reports(errors)))?;
         match with_syntax(module.errors.clone(), &module) {
             errors if errors.is_empty() => Ok(listing::listing(&module)),
             errors => Err(ParseErrors(source.reports(errors))),
@@ -198,7 +199,8 @@ pub(crate) struct Statics {
 }
 
 fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
-    let ast = parser::parse(source.text)?;
+    let names = vectors::names(source.text);
+    let ast = parser::parse(source.text, &names)?;
     let (target, mut errors) = target(&ast);
     let id = NEXT.fetch_add(1, Relaxed);
     let functions = Functions::new(id, &ast);

@@ -83,8 +83,9 @@ pub struct Check<'a> {
     pub buffers: Vec<Buffer>,
     /// An argument for each parameter, in their order.
     pub args: Vec<Argument>,
-    /// Variables of the module that are overwritten before the launch, and their first bytes.
-    pub variables: Vec<(String, Vec<u8>)>,
+    /// Variables of the module that are overwritten before the launch, and what they begin with. A texture reference holds
+    /// the handle of its texture.
+    pub variables: Vec<(String, Argument)>,
     /// The schedules, see [`schedule`]: the first four, if nobody says otherwise.
     pub seeds: std::ops::Range<u64>,
     /// Whether accesses of global memory are traced, which finds races there.
@@ -322,8 +323,9 @@ impl<'a> Check<'a> {
         let memory = Memory::new(1 << 40);
         let addresses: Vec<u64> =
             self.buffers.iter().map(|buffer| buffer.place(&memory)).collect::<Result<_, _>>()?;
-        self.set_variables(&memory)?;
-        let params = self.params(&self.handles(&memory, &addresses)?);
+        let handles = self.handles(&memory, &addresses)?;
+        self.set_variables(&memory, &handles)?;
+        let params = self.params(&handles);
         let launch = Launch {
             kernel: self.kernel,
             grid: self.grid,
@@ -373,8 +375,10 @@ impl<'a> Check<'a> {
         params
     }
 
-    fn set_variables(&self, memory: &Memory) -> Result<(), CheckError> {
-        for (name, bytes) in &self.variables {
+    fn set_variables(&self, memory: &Memory, handles: &[u64]) -> Result<(), CheckError> {
+        for (name, value) in &self.variables {
+            let mut bytes = Vec::new();
+            value.write(handles, &mut bytes);
             let wrong = |what: String| CheckError::Variable { name: name.clone(), what };
             let Some(known) = self.module.variables().find(|known| known.name == *name) else {
                 let names: Vec<String> = self.module.variables().map(|known| known.name).collect();
@@ -387,7 +391,7 @@ impl<'a> Check<'a> {
                 return Err(wrong(format!("{} bytes are given; it has {}", bytes.len(), known.bytes)));
             }
             if let Some(address) = self.module.address(memory, name)? {
-                memory.write(address, bytes)?;
+                memory.write(address, &bytes)?;
             }
         }
         Ok(())

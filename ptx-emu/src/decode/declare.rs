@@ -103,7 +103,7 @@ impl<'a> Unit<'a> {
             let declaration = self.declarations;
             self.declarations += 1;
             self.name(0, v.name, v.at, Declared::Register { ty: v.ty, declaration, at: 0 });
-            if v.ty.bits() < 16 || v.ty.bits() > 64 {
+            if v.ty != Type::Pred && (v.ty.bits() < 16 || v.ty.bits() > 64) {
                 self.fail(v.at, format!("unsupported in ptx-emu: {} registers as parameters", v.ty));
             }
             let slot = self.slot(v.ty, declaration, 0, v.name).slot;

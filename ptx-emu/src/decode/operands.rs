@@ -4,7 +4,8 @@ use super::declare::Declared;
 use super::functions::Functions;
 use super::names::{Register, special};
 use super::{Unit, bank};
-use crate::code::{Address, Constant, Op, PredSource, RegisterOperand};
+use crate::code::{Address, Constant, Op, PredSource, RegisterOperand, Space};
+use crate::exec::SHARED_WINDOW;
 use crate::exec::regs::{Alu, Bank, Slots};
 use crate::isa;
 use crate::module::Param;
@@ -71,6 +72,12 @@ impl<'d, 'a> Decode<'d, 'a> {
     /// Consumes the next suffix when it is `suffix`.
     pub(crate) fn eat(&mut self, suffix: &str) -> bool {
         self.take(|next| (next == suffix).then_some(())).is_some()
+    }
+
+    /// Whether shuffles and votes may lack `.sync` and a mask.
+    pub(crate) fn allows_maskless(&self) -> bool {
+        let target = &self.unit.common.target;
+        target.sm < 70 || target.version < (6, 4)
     }
 
     /// Consumes the next suffix when it is one of `choices`.
@@ -365,9 +372,20 @@ impl<'d, 'a> Decode<'d, 'a> {
                 ),
             };
         }
-        match self.variable(name, 0, true).or_else(|| self.function_address(name)) {
+        // Of an instruction that names no space, the address of a shared variable is a generic one.
+        let shared = matches!(self.unit.lookup(name), Some(Declared::Shared { .. }));
+        let base = if shared && !short { SHARED_WINDOW as i64 } else { 0 };
+        match self.variable(name, base, true).or_else(|| self.function_address(name)) {
             Some(slot) => Ok(Address { slot, wide: true, offset }),
             None => error(o.at, format!("`{name}` is not declared as a register or variable")),
+        }
+    }
+
+    /// The local space, if an address is that of a local variable by its name.
+    pub(crate) fn local_by_name(&self, i: usize) -> Option<Space> {
+        match self.operand(i).kind {
+            OperandKind::Address(Some(name), _) if self.is_local(name) => Some(Space::Local),
+            _ => None,
         }
     }
 
@@ -427,7 +445,7 @@ impl<'d, 'a> Decode<'d, 'a> {
     pub(crate) fn cvt_src(&mut self, ty: Type) -> Parsed<(u32, bool)> {
         let o = self.operand(1);
         match o.kind {
-            OperandKind::Name(name) if ty.bits() == 32 && special(name).is_some() => match self.special(name)
+            OperandKind::Name(name) if ty.bits() <= 32 && special(name).is_some() => match self.special(name)
             {
                 Some(slot) => Ok((slot, false)),
                 None => self.error("not a special register"),
@@ -467,12 +485,12 @@ impl<'d, 'a> Decode<'d, 'a> {
 fn immediate(n: Number, ty: Type, at: At) -> Parsed<u64> {
     let bits = ty.bits();
     match (n, ty.kind()) {
+        // A constant has 64 bits, of which an instruction takes as many as its type has.
         (Number::Int(v), Kind::Bits | Kind::Unsigned | Kind::Signed) if bits <= 64 => {
-            let (least, most) = (-(1i128 << (bits - 1)), (1i128 << bits) - 1);
-            if (least..=most).contains(&v) {
-                return Ok(v as u64 & u64::MAX >> (64 - bits));
+            if v < i64::MIN.into() {
+                return error(at, format!("{v} does not fit 64 bits"));
             }
-            error(at, format!("{v} does not fit {ty}"))
+            Ok(v as u64 & u64::MAX >> (64 - bits))
         }
         (Number::F32(v), Kind::Float | Kind::Bits) if bits == 32 && ty != Type::F16x2 => Ok(v.into()),
         (Number::F64(v), Kind::Float | Kind::Bits) if bits == 64 => Ok(v),

@@ -6,7 +6,7 @@
 
 use super::block::{Checked, Worker};
 use super::lanes;
-use super::memory::put;
+use super::memory::{lanes_of, put};
 use super::regs::Regs;
 use super::set_bit;
 use super::step::extend;
@@ -398,6 +398,9 @@ impl Worker<'_, '_> {
 
 /// Writes a register in the lanes of a mask.
 fn set(regs: &mut Regs, to: RegisterOperand, mask: u32, values: &[u64; 32]) {
+    if to.bits == 1 {
+        return regs.set_pred(to.slot, mask, lanes_of(values));
+    }
     let values = values.map(|v| extend(v, to.bits / 8, false, to.bits));
     match to.bits {
         64 => regs.set(to.slot, mask, &values),

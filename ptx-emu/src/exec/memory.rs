@@ -58,9 +58,15 @@ pub(super) fn are_distinct(addresses: &Addresses, mask: u32, bytes: u32) -> bool
 }
 
 /// Writes a register of any size in the lanes of a mask.
+/// The lanes whose value is not 0.
+pub(super) fn lanes_of(values: &[u64; 32]) -> u32 {
+    (0..32).filter(|lane| values[*lane] != 0).fold(0, |lanes, lane| lanes | 1 << lane)
+}
+
 pub(crate) fn put(w: &mut Warp, to: RegisterOperand, mask: u32, values: &[u64; 32]) {
     match to.bits {
         64 => w.regs.set(to.slot, mask, values),
+        1 => w.regs.set_pred(to.slot, mask, lanes_of(values)),
         _ => w.regs.set(to.slot, mask, &values.map(|v| v as u32)),
     }
 }
@@ -70,6 +76,10 @@ impl Worker<'_, '_> {
     pub(crate) fn take(&self, w: &Warp, from: RegisterOperand, mask: u32) -> Checked<[u64; 32]> {
         let values = match from.bits {
             64 => w.regs.get::<u64>(from.slot, mask).copied(),
+            1 => w
+                .regs
+                .pred(from.slot, mask)
+                .map(|holds| std::array::from_fn(|lane| u64::from(holds >> lane & 1))),
             _ => w.regs.get::<u32>(from.slot, mask).map(|v| v.map(u64::from)),
         };
         values.map_err(|u| self.undefined(w, u))

@@ -7,6 +7,7 @@ use half::{bf16, f16};
 
 use super::marks::Marks;
 use crate::Fault;
+use crate::code::RegisterCopy;
 use crate::parse::types::Type;
 
 /// Registers of one width.
@@ -169,6 +170,24 @@ impl Regs {
         let same = self.put_off.iter_mut().filter(|p| (p.file, p.slot) == (file_of(bits), slot));
         same.for_each(|p| p.lanes &= !lanes);
         self.put_off.retain(|p| p.lanes != 0);
+    }
+
+    /// Copies several registers at once: all are read before any is written.
+    pub(crate) fn copy_all(&mut self, mask: u32, copies: &[RegisterCopy]) -> Result<(), Undefined> {
+        let mut values = Vec::new();
+        for copy in copies {
+            values.push(match copy.bank {
+                Bank::W64 => *self.get::<u64>(copy.from, mask)?,
+                _ => self.get::<u32>(copy.from, mask)?.map(u64::from),
+            });
+        }
+        for (copy, values) in copies.iter().zip(values) {
+            match copy.bank {
+                Bank::W64 => self.set(copy.to, mask, &values),
+                _ => self.set(copy.to, mask, &values.map(|v| v as u32)),
+            }
+        }
+        Ok(())
     }
 
     /// Takes what some lanes have in the registers of another call of the same routine.

@@ -83,7 +83,7 @@ fn rule(code: &Code, pc: usize, known: &mut Known) -> Rule {
         Op::Shuffle(s) => {
             s.d.map_or(Rule::Nothing, |d| Rule::Exchanges { to: (Bank::W32, d), from: (Bank::W32, s.a) })
         }
-        Op::Load(_) | Op::LoadParam(_) => Rule::Fills(named(first)),
+        Op::Load(_) | Op::LoadParam(_) | Op::Copies(_) => Rule::Fills(named(first)),
         Op::Image(of) if !of.stores() => Rule::Fills(named(first)),
         op if uses(op) => Rule::Uses(named(operands)),
         _ => Rule::Nothing,

@@ -202,6 +202,7 @@ fn affects(op: &Op) -> bool {
             | Op::Window { .. }
             | Op::IsSpace { .. }
             | Op::Clock { .. }
+            | Op::Copies(_)
             | Op::SetPairP { .. }
             | Op::SetPair { .. }
             | Op::Video(_)
@@ -412,6 +413,7 @@ impl Worker<'_, '_> {
                 return Ok(is_space(&mut w.regs, mask, *d, *a, *space, constant));
             }
             Op::Clock { d, part } => self.clock(w, mask, *d, *part),
+            Op::Copies(all) => return Ok(w.regs.copy_all(mask, all)),
             Op::Trap => {
                 let mut fault = self.fault(w, mask, Class::Trap, "trap was executed");
                 fault.instead = "the kernel itself says that something is wrong";

@@ -10,7 +10,7 @@ use super::block::{Checked, Worker};
 use super::call::Suspended;
 use super::lanes;
 use super::warp::{Frame, Warp};
-use crate::code::Op;
+use crate::code::{EXECUTING, Op};
 
 /// Lanes that wait while others of their warp run.
 #[derive(Debug)]
@@ -266,6 +266,9 @@ impl Worker<'_, '_> {
             | Op::WgmmaWait { .. } => return Ok(w.gather(u32::MAX)),
             _ => return Ok(false),
         };
+        if named == EXECUTING {
+            return Ok(false);
+        }
         let masks = *w.regs.get::<u32>(named, mask).map_err(|u| self.undefined(w, u))?;
         let named = lanes(mask).fold(0, |all, lane| all | masks[lane]);
         Ok(w.gather(named))

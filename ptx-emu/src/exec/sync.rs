@@ -10,7 +10,7 @@ use super::block::{Checked, Worker, show_lanes};
 use super::step::pred;
 use super::warp::Warp;
 use super::{lanes, set_bit};
-use crate::code::{PredSource, Shuffle, ShuffleMode, Vote};
+use crate::code::{EXECUTING, PredSource, Shuffle, ShuffleMode, Vote};
 use crate::fault::OtherPlace;
 use crate::{Class, Fault};
 
@@ -49,6 +49,9 @@ fn same_mask(masks: &[u32; 32], among: u32, mask: u32) -> u32 {
 impl Worker<'_, '_> {
     /// The groups of a `.sync` instruction that `mask` lanes execute, whose masks are in register `named`.
     pub(crate) fn groups(&self, w: &Warp, mask: u32, named: u32) -> Checked<Groups> {
+        if named == EXECUTING {
+            return Ok(Groups { masks: [mask; 32], left: mask });
+        }
         let masks = *w.regs.get::<u32>(named, mask).map_err(|u| self.undefined(w, u))?;
         let groups = Groups { masks, left: mask };
         for group in groups {
@@ -120,12 +123,17 @@ impl Worker<'_, '_> {
         for group in groups {
             for lane in lanes(group) {
                 let (from, within) = source(s.mode, lane as u32, b[lane], c[lane]);
+                valid |= u32::from(within) << lane;
+                if group >> from & 1 == 0 && s.mask == EXECUTING {
+                    // What comes from a lane that does not take part is undefined.
+                    lost |= 1 << lane;
+                    continue;
+                }
                 if group >> from & 1 == 0 {
                     let what = format!("lane {lane} reads from lane {from}, which does not take part");
                     return Err(self.bad_mask(w, 1 << lane, what));
                 }
                 out[lane] = a[from as usize];
-                valid |= u32::from(within) << lane;
                 lost |= (!written >> from & 1) << lane;
             }
         }

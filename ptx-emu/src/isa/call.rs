@@ -2,8 +2,7 @@
 
 use super::Decoder;
 use crate::code::{Call, CallTarget, Op, Passed, RegisterOperand, SystemCall};
-use crate::decode::{Decode, bank, layout};
-use crate::exec::regs::Bank;
+use crate::decode::{Decode, layout};
 use crate::parse::ast::{Number, Operand, OperandKind, Variable};
 use crate::parse::types::{Kind, Type};
 use crate::parse::{Parsed, error, unsupported};
@@ -67,11 +66,10 @@ fn passed<'a>(d: &mut Decode<'_, 'a>, o: &Operand<'a>) -> Parsed<Passed> {
             let Some(register) = d.register(name, o.at) else {
                 return error(o.at, format!("`{name}` is not declared as a .param variable or a register"));
             };
-            match bank(register.ty) {
-                Bank::Pred => unsupported(o.at, "predicates as arguments"),
-                _ if register.ty == Type::B128 => unsupported(o.at, ".b128 registers as arguments"),
-                _ => Ok(Passed::Register(RegisterOperand { slot: register.slot, bits: register.ty.bits() })),
+            if register.ty == Type::B128 {
+                return unsupported(o.at, ".b128 registers as arguments");
             }
+            Ok(Passed::Register(RegisterOperand { slot: register.slot, bits: register.ty.bits() }))
         }
         OperandKind::Number(Number::Int(n)) => Ok(Passed::Literal(n as u64)),
         OperandKind::Number(Number::F32(bits)) => Ok(Passed::Literal(bits.into())),
@@ -110,7 +108,9 @@ fn named(d: &Decode<'_, '_>, name: &str, arguments: &[Passed], returns: &[Passed
 }
 
 fn sizes(variables: &[Variable<'_>]) -> Vec<u32> {
-    variables.iter().map(|v| layout(v).map_or(0, |(bytes, _)| bytes as u32)).collect()
+    let size = |v: &Variable<'_>| layout(v).map_or(0, |(bytes, _)| bytes as u32);
+    // As the registers that are passed: a predicate has no bytes.
+    variables.iter().map(|v| if v.ty == Type::Pred { 0 } else { size(v) }).collect()
 }
 
 /// Checks number and sizes of what a call passes and takes back.

@@ -290,10 +290,16 @@ fn selp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         Type::F64,
     ])?;
     d.operands(4, 4)?;
-    let PredSource::Register { slot: c, negated: false } = d.pred(3)? else {
-        return d.error("selp takes a predicate register");
+    let (to, a, b) = (d.dst(0, ty)?, d.src(1, ty)?, d.src(2, ty)?);
+    let c = match d.pred(3)? {
+        PredSource::Register { slot, negated: false } => slot,
+        PredSource::Constant(holds) => {
+            let a = if holds { a } else { b };
+            return Ok(Op::Alu(super::memory::copy(ty), Slots { d: to, a, ..Slots::default() }));
+        }
+        PredSource::Register { .. } => return d.error("selp takes a predicate register"),
     };
-    let slots = Slots { d: d.dst(0, ty)?, a: d.src(1, ty)?, b: d.src(2, ty)?, c, ..Slots::default() };
+    let slots = Slots { d: to, a, b, c, ..Slots::default() };
     let run: Alu = if ty.bits() == 64 { select::<u64> } else { select::<u32> };
     Ok(Op::Alu(run, slots))
 }

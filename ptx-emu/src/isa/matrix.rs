@@ -4,7 +4,7 @@
 use super::Decoder;
 use crate::code::{Element, LoadMatrix, Mma, Op, Space};
 use crate::decode::Decode;
-use crate::parse::ast::OperandKind;
+use crate::parse::ast::{Operand, OperandKind};
 use crate::parse::types::Type;
 use crate::parse::{Parsed, error};
 
@@ -62,10 +62,9 @@ fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 fn ldmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".sync", ())])?;
     d.require(&[(".aligned", ())])?;
-    if d.peek() != Some(".m8n8") {
+    if !d.eat(".m8n8") {
         return d.error(format!("unsupported in ptx-emu: {}", d.name()));
     }
-    d.eat(".m8n8");
     let count = d.require(&[(".x1", 1), (".x2", 2), (".x4", 4)])?;
     let transposed = d.eat(".trans");
     let shared = d.choose(&[(".shared", ()), (".shared::cta", ())]).is_some();
@@ -85,10 +84,9 @@ fn ldmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 fn stmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".sync", ())])?;
     d.require(&[(".aligned", ())])?;
-    if d.peek() != Some(".m8n8") {
+    if !d.eat(".m8n8") {
         return d.error(format!("unsupported in ptx-emu: {}", d.name()));
     }
-    d.eat(".m8n8");
     let count = d.require(&[(".x1", 1), (".x2", 2), (".x4", 4)])?;
     let transposed = d.eat(".trans");
     let shared = d.choose(&[(".shared", ()), (".shared::cta", ())]).is_some();
@@ -120,9 +118,23 @@ pub(super) fn registers(d: &mut Decode<'_, '_>, i: usize, ty: Type, count: usize
             format!("a vector of {count} {ty} registers was expected, not of {}", elements.len()),
         );
     }
-    let named = |o: &crate::parse::ast::Operand<'_>| matches!(o.kind, OperandKind::Name(_));
-    if !elements.iter().all(named) {
+    // What is written may be thrown away, what is read may be a literal.
+    let fits = |o: &Operand<'_>| match o.kind {
+        OperandKind::Name(_) => true,
+        OperandKind::Sink => i == 0,
+        OperandKind::Number(_) => i > 0,
+        _ => false,
+    };
+    if !elements.iter().all(fits) {
         return error(at, format!("{ty} registers were expected"));
     }
-    elements.iter().map(|element| d.element_dst(element, ty)).collect()
+    elements.iter().map(|element| element_of(d, element, ty)).collect()
+}
+
+fn element_of<'a>(d: &mut Decode<'_, 'a>, o: &'a Operand<'a>, ty: Type) -> Parsed<u32> {
+    match o.kind {
+        OperandKind::Number(_) if ty == Type::F16x2 => d.element_src(o, Type::B32),
+        OperandKind::Number(_) => d.element_src(o, ty),
+        _ => d.element_dst(o, ty),
+    }
 }

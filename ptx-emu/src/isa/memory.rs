@@ -7,7 +7,7 @@ use crate::code::{
     Width,
 };
 use crate::decode::{Decode, bank};
-use crate::exec::regs::{Alu, B16, B32, B64, Bank, Regs, Slots, Undefined, map1, map2};
+use crate::exec::regs::{Alu, B16, B32, B64, Bank, Regs, Slots, Undefined, map1};
 use crate::parse::ast::{Number, Operand as Ast, OperandKind};
 use crate::parse::types::{Kind, Type};
 use crate::parse::{Parsed, error, unsupported};
@@ -105,6 +105,10 @@ fn copy64(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     map1(regs, mask, s, |a: B64| -> B64 { a })
 }
 
+fn narrow(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    map1(regs, mask, s, |a: u32| -> B16 { B16(a as u16) })
+}
+
 fn widen(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     map1(regs, mask, s, |a: u32| -> u64 { a.into() })
 }
@@ -115,7 +119,7 @@ fn copy_pred(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     Ok(())
 }
 
-fn copy(ty: Type) -> Alu {
+pub(super) fn copy(ty: Type) -> Alu {
     match bank(ty) {
         Bank::Pred => copy_pred,
         Bank::W32 => copy32,
@@ -124,6 +128,9 @@ fn copy(ty: Type) -> Alu {
 }
 
 fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    if let Some(count) = d.choose(&[(".v2", 2), (".v4", 4)]) {
+        return super::vector::mov(d, count);
+    }
     let ty = d.ty(MOVABLE)?;
     d.operands(2, 2)?;
     if ty == Type::B128 {
@@ -131,10 +138,10 @@ fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     let (to, from) = (d.operand(0), d.operand(1));
     if matches!(to.kind, OperandKind::Vector(_)) {
-        return unpack(d, ty);
+        return super::packing::unpack(d, ty);
     }
     match &from.kind {
-        OperandKind::Vector(_) => pack(d, ty),
+        OperandKind::Vector(_) => super::packing::pack(d, ty),
         OperandKind::Name("%clock" | "%globaltimer_lo") => {
             Ok(Op::Clock { d: d.dst(0, Type::U32)?, part: ClockPart::Low })
         }
@@ -165,8 +172,12 @@ fn constant(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op> {
     let int = !matches!(ty.kind(), Kind::Float | Kind::Predicate);
     if let Some(a) = d.special(name) {
-        let run: Alu = if ty.bits() == 64 { widen } else { copy32 };
-        if !int || ty.bits() < 32 {
+        let run: Alu = match ty.bits() {
+            64 => widen,
+            16 => narrow,
+            _ => copy32,
+        };
+        if !int {
             return d.error(format!("`{name}` is a 32-bit integer; mov it with .u32"));
         }
         return Ok(Op::Alu(run, Slots { d: d.dst(0, ty)?, a, ..Slots::default() }));
@@ -187,103 +198,6 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
         return Ok(Op::Alu(copy(ty), Slots { d: d.dst(0, ty)?, a, ..Slots::default() }));
     }
     d.alu(copy(ty), ty, &[ty])
-}
-
-/// The type of an element when `count` of them make a `ty`.
-fn part(d: &Decode<'_, '_>, ty: Type, count: usize) -> Parsed<Type> {
-    match (ty, count) {
-        (Type::B16, 2) | (Type::B32, 4) => Ok(Type::B8),
-        (Type::B32, 2) | (Type::B64, 4) => Ok(Type::B16),
-        (Type::B64, 2) => Ok(Type::B32),
-        _ => unsupported(d.inst.at, format!("mov{ty} of {count} elements")),
-    }
-}
-
-fn pack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
-    let elements = d.elements(1);
-    let part = part(d, ty, elements.len())?;
-    let mut s = [0; 4];
-    for (s, element) in s.iter_mut().zip(elements) {
-        *s = d.element_src(element, part)?;
-    }
-    let run: Alu = match (ty, elements.len()) {
-        (Type::B16, _) => pack_bytes::<2>,
-        (Type::B32, 4) => pack_bytes::<4>,
-        (Type::B32, _) => {
-            |r, m, s| map2(r, m, s, |a: B16, b: B16| B32(u32::from(a.0) | u32::from(b.0) << 16))
-        }
-        (_, 2) => |r, m, s| map2(r, m, s, |a: B32, b: B32| B64(u64::from(a.0) | u64::from(b.0) << 32)),
-        _ => pack4,
-    };
-    Ok(Op::Alu(run, Slots { d: d.dst(0, ty)?, e: 0, a: s[0], b: s[1], c: s[2], x: s[3] }))
-}
-
-/// Bytes, the lowest first.
-fn pack_bytes<const N: usize>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
-    let mut out = [0u32; 32];
-    for (i, slot) in [s.a, s.b, s.c, s.x].into_iter().take(N).enumerate() {
-        let part = regs.get::<u32>(slot, mask)?;
-        out.iter_mut().zip(part).for_each(|(out, part)| *out |= (*part & 0xff) << (8 * i));
-    }
-    regs.set(s.d, mask, &out);
-    Ok(())
-}
-
-fn unpack_bytes<const N: usize>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
-    let a = *regs.get::<u32>(s.a, mask)?;
-    for (i, slot) in [s.d, s.e, s.b, s.c].into_iter().take(N).enumerate() {
-        regs.set(slot, mask, &a.map(|a| a >> (8 * i) & 0xff));
-    }
-    Ok(())
-}
-
-fn pack4(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
-    let mut out = [0u64; 32];
-    for (i, slot) in [s.a, s.b, s.c, s.x].into_iter().enumerate() {
-        let part = regs.get::<u32>(slot, mask)?;
-        out.iter_mut().zip(part).for_each(|(out, part)| *out |= u64::from(*part & 0xffff) << (16 * i));
-    }
-    regs.set(s.d, mask, &out);
-    Ok(())
-}
-
-fn unpack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
-    let elements = d.elements(0);
-    let part = part(d, ty, elements.len())?;
-    let mut to = [0; 4];
-    for (to, element) in to.iter_mut().zip(elements) {
-        *to = d.element_dst(element, part)?;
-    }
-    let run: Alu = match (ty, elements.len()) {
-        (Type::B16, _) => unpack_bytes::<2>,
-        (Type::B32, 4) => unpack_bytes::<4>,
-        (Type::B32, _) => unpack32,
-        (_, 2) => unpack64,
-        _ => unpack4,
-    };
-    Ok(Op::Alu(run, Slots { d: to[0], e: to[1], a: d.src(1, ty)?, b: to[2], c: to[3], x: 0 }))
-}
-
-fn unpack32(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
-    let a = *regs.get::<u32>(s.a, mask)?;
-    regs.set(s.d, mask, &a.map(|a| a & 0xffff));
-    regs.set(s.e, mask, &a.map(|a| a >> 16));
-    Ok(())
-}
-
-fn unpack64(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
-    let a = *regs.get::<u64>(s.a, mask)?;
-    regs.set(s.d, mask, &a.map(|a| a as u32));
-    regs.set(s.e, mask, &a.map(|a| (a >> 32) as u32));
-    Ok(())
-}
-
-fn unpack4(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
-    let a = *regs.get::<u64>(s.a, mask)?;
-    for (i, slot) in [s.d, s.e, s.b, s.c].into_iter().enumerate() {
-        regs.set(slot, mask, &a.map(|a| (a >> (16 * i)) as u32 & 0xffff));
-    }
-    Ok(())
 }
 
 /// What the suffixes between the opcode and the vector size say.
@@ -391,7 +305,7 @@ fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             continue;
         }
         regs.push(Some(match element.kind {
-            OperandKind::Name(_) => {
+            OperandKind::Name(name) if name != "WARP_SZ" => {
                 let register = d.wider(element, s.ty)?;
                 RegisterOperand { slot: register.slot, bits: register.ty.bits() }
             }
@@ -455,7 +369,9 @@ fn transfer(
     let address =
         d.address(at, matches!(s.space, Space::Shared | Space::Cluster | Space::Local | Space::Param))?;
     static_bounds(d, &s, at)?;
-    let (space, width) = (s.space, width(s.ty));
+    // An address that is a variable is one of its space, whether the instruction says so or not.
+    let space = d.local_by_name(at).filter(|_| s.space == Space::Generic).unwrap_or(s.space);
+    let width = width(s.ty);
     Ok(Transfer {
         space,
         address,

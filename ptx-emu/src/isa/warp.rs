@@ -3,7 +3,7 @@
 
 use super::Decoder;
 use super::memory::SCOPES;
-use crate::code::{Barrier, BarrierKind, Fence, Op, Scope, Shuffle, ShuffleMode, Vote};
+use crate::code::{Barrier, BarrierKind, EXECUTING, Fence, Op, Scope, Shuffle, ShuffleMode, Vote};
 use crate::decode::Decode;
 use crate::exec::regs::Bank;
 use crate::parse::Parsed;
@@ -123,8 +123,22 @@ fn fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     Ok(Op::Fence(Fence { acquires, releases, scope }))
 }
 
+/// Whether a shuffle or vote names no mask: it has no `.sync`, as old targets and versions allow.
+fn is_maskless(d: &mut Decode<'_, '_>) -> Parsed<bool> {
+    if d.eat(".sync") {
+        return Ok(false);
+    }
+    if d.allows_maskless() { Ok(true) } else { d.require(&[(".sync", ())]).map(|()| false) }
+}
+
+/// The register of a mask, or [`EXECUTING`] where there is none.
+fn lane_mask(d: &mut Decode<'_, '_>, maskless: bool, i: usize) -> Parsed<u32> {
+    if maskless { Ok(EXECUTING) } else { d.src(i, Type::B32) }
+}
+
+/// `shfl.sync.mode.b32 d|p, a, b, c, mask`, and without `.sync` and mask
 fn shfl(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    d.require(&[(".sync", ())])?;
+    let maskless = is_maskless(d)?;
     let mode = d.require(&[
         (".up", ShuffleMode::Up),
         (".down", ShuffleMode::Down),
@@ -132,10 +146,11 @@ fn shfl(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         (".idx", ShuffleMode::Idx),
     ])?;
     d.ty(&[Type::B32])?;
-    d.operands(5, 5)?;
+    let operands = 5 - usize::from(maskless);
+    d.operands(operands, operands)?;
     let (to, p) = d.dst_pair(0, Type::B32)?;
     let (a, b, c) = (d.src(1, Type::B32)?, d.src(2, Type::B32)?, d.src(3, Type::B32)?);
-    let mask = d.src(4, Type::B32)?;
+    let mask = lane_mask(d, maskless, 4)?;
     Ok(Op::Shuffle(Box::new(Shuffle { mode, d: to, p, a, b, c, mask })))
 }
 
@@ -148,12 +163,11 @@ fn vote(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         (".uni", Vote::Uni),
         (".ballot", Vote::Ballot),
     ])?;
-    if !first {
-        d.require(&[(".sync", ())])?;
-    }
+    let maskless = !first && is_maskless(d)?;
     let ty = d.ty(if mode == Vote::Ballot { &[Type::B32] } else { &[Type::Pred] })?;
-    d.operands(3, 3)?;
-    Ok(Op::Vote { mode, d: d.dst(0, ty)?, pred: d.pred(1)?, mask: d.src(2, Type::B32)? })
+    let operands = 3 - usize::from(maskless);
+    d.operands(operands, operands)?;
+    Ok(Op::Vote { mode, d: d.dst(0, ty)?, pred: d.pred(1)?, mask: lane_mask(d, maskless, 2)? })
 }
 
 fn matches(d: &mut Decode<'_, '_>) -> Parsed<Op> {

@@ -21,7 +21,8 @@ impl<'a> Parser<'a> {
     pub(super) fn target(&mut self, module: &mut Module<'a>) -> Parsed<()> {
         self.advance()?;
         let words = self.list(|p| p.name("a target such as sm_80"))?;
-        module.target = words.iter().copied().find(|(w, _)| w.starts_with("sm_")).or(Some(words[0]));
+        let named = |w: &str| w.starts_with("sm_") || w.starts_with("compute_");
+        module.target = words.iter().copied().find(|(w, _)| named(w)).or(Some(words[0]));
         Ok(())
     }
 

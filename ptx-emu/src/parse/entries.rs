@@ -3,6 +3,7 @@
 use super::ast::*;
 use super::lexer::Token;
 use super::parser::{Mark, Parser};
+use super::types::Type;
 use super::{Parsed, error, unsupported};
 
 impl<'a> Parser<'a> {
@@ -38,6 +39,7 @@ impl<'a> Parser<'a> {
     pub(super) fn function(&mut self) -> Parsed<Entry<'a>> {
         self.advance()?;
         self.attributes()?;
+        self.leave(0);
         let returns = self.formals()?;
         let (name, at) = self.name("a function name")?;
         let params = self.formals()?;
@@ -72,16 +74,21 @@ impl<'a> Parser<'a> {
         }
         let formals = self.list(Self::formal)?;
         self.expect(')')?;
-        Ok(formals)
+        Ok(formals.into_iter().flatten().collect())
     }
 
-    fn formal(&mut self) -> Parsed<Variable<'a>> {
+    fn formal(&mut self) -> Parsed<Vec<Variable<'a>>> {
         let space = if self.eat_dot(".reg")? { StateSpace::Reg } else { StateSpace::Param };
         if space == StateSpace::Param && !self.eat_dot(".param")? {
             return self.unexpected("`.param` or `.reg`");
         }
+        if space == StateSpace::Reg && self.eat_dot(".pred")? {
+            return Ok(vec![self.variable(space, Type::Pred, 1, 0, false)?]);
+        }
         let (ty, vector, align) = self.variable_type()?;
-        self.variable(space, ty, vector, align, false)
+        let formal = self.variable(space, ty, vector, align, false)?;
+        let size = if space == StateSpace::Reg { vector as usize } else { 1 };
+        Ok(self.split_formal(formal, size))
     }
 
     /// `.attribute(..)`, which changes nothing here.

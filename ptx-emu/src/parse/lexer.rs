@@ -141,7 +141,8 @@ impl<'a> Lexer<'a> {
     fn number(&mut self) -> Parsed<Token<'a>> {
         let start = self.pos;
         self.word();
-        let decimal_point = self.peek(0) == b'.' && self.peek(1).is_ascii_digit();
+        let follows = self.peek(1);
+        let decimal_point = self.peek(0) == b'.' && (follows.is_ascii_digit() || !is_word(follows));
         if decimal_point {
             self.pos += 1;
             self.word();

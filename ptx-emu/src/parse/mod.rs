@@ -1,6 +1,7 @@
 //! From text to syntax tree: [`lexer`], [`ast`], [`parser`].
 
 pub(crate) mod ast;
+mod constant;
 mod directives;
 mod entries;
 pub(crate) mod lexer;
@@ -9,6 +10,7 @@ mod operands;
 pub(crate) mod parser;
 pub(crate) mod types;
 mod variables;
+pub(crate) mod vectors;
 
 use std::fmt::Display;
 

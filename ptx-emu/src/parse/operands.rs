@@ -1,8 +1,10 @@
 //! Operands of an instruction: registers, literals, vectors and addresses.
 
 use super::ast::*;
+use super::constant::is_fraction;
 use super::lexer::Token;
 use super::parser::Parser;
+use super::vectors::element;
 use super::{At, Parsed, error};
 
 /// Elements of a vector operand accepted: the sums of a product of a warpgroup.
@@ -31,23 +33,41 @@ impl<'a> Parser<'a> {
                 self.advance()?;
                 self.address()?
             }
-            Token::Mark('(') => {
-                self.advance()?;
-                OperandKind::List(self.passed()?)
-            }
             _ => return self.scalar(),
         };
         Ok(Operand { at, kind })
     }
 
-    /// What a call passes, up to the closing parenthesis.
+    /// An operand of a call: also what is passed or given back, in parentheses.
+    pub(super) fn call_operand(&mut self) -> Parsed<Operand<'a>> {
+        let at = self.at;
+        if !self.eat('(')? {
+            return self.operand();
+        }
+        let kind = OperandKind::List(self.passed()?);
+        Ok(Operand { at, kind })
+    }
+
+    /// What a call passes, up to the closing parenthesis; of a vector, its elements.
     fn passed(&mut self) -> Parsed<Vec<Operand<'a>>> {
         if self.eat(')')? {
             return Ok(Vec::new());
         }
-        let passed = self.list(Self::scalar)?;
+        let mut passed = Vec::new();
+        for operand in self.list(Self::scalar)? {
+            match operand.kind {
+                OperandKind::Vector(elements) => passed.extend(elements),
+                _ => passed.push(operand),
+            }
+        }
         self.expect(')')?;
         Ok(passed)
+    }
+
+    /// Whether a constant stands behind the sign that comes next, and no name.
+    fn is_constant(&self) -> bool {
+        let rest = self.lexer.text().get(self.at as usize + 1..).unwrap_or("");
+        rest.trim_start().starts_with(|c: char| c.is_ascii_digit() || matches!(c, '(' | '!' | '~' | '-'))
     }
 
     fn address(&mut self) -> Parsed<OperandKind<'a>> {
@@ -89,7 +109,7 @@ impl<'a> Parser<'a> {
     fn scalar(&mut self) -> Parsed<Operand<'a>> {
         let at = self.at;
         let kind = match self.token {
-            Token::Mark('!') => {
+            Token::Mark('!') if !self.is_constant() => {
                 self.advance()?;
                 OperandKind::Not(self.name("a predicate")?.0)
             }
@@ -101,7 +121,8 @@ impl<'a> Parser<'a> {
                 self.advance()?;
                 self.after_name(name, at)?
             }
-            Token::Number(_) | Token::Mark('-') => OperandKind::Number(self.number()?),
+            Token::Number(_) | Token::Mark('-' | '~' | '!' | '(') => OperandKind::Number(self.number()?),
+            Token::Dot(word) if is_fraction(word) => OperandKind::Number(self.number()?),
             _ => return self.unexpected("an operand"),
         };
         Ok(Operand { at, kind })
@@ -109,6 +130,13 @@ impl<'a> Parser<'a> {
 
     fn after_name(&mut self, name: &'a str, at: At) -> Parsed<OperandKind<'a>> {
         match self.token {
+            Token::Dot(part) if self.vector(name).is_some() => {
+                let elements = self.vector(name).unwrap_or_default();
+                let element = element(part).and_then(|i| elements.get(i));
+                let Some(element) = element else { return self.unexpected("an element such as .x") };
+                self.advance()?;
+                Ok(OperandKind::Name(element))
+            }
             Token::Dot(part) if selects(part) => {
                 let whole = self.lexer.text().get(at as usize..self.at as usize + part.len());
                 self.advance()?;
@@ -122,7 +150,13 @@ impl<'a> Parser<'a> {
                 Ok(OperandKind::Pair(name, self.name("a predicate")?.0))
             }
             Token::Mark('+' | '-') => Ok(OperandKind::Sum(name, self.offset()?)),
-            _ => Ok(OperandKind::Name(name)),
+            _ => match self.vector(name) {
+                Some(elements) => {
+                    let element = |name: &'a String| Operand { at, kind: OperandKind::Name(name) };
+                    Ok(OperandKind::Vector(elements.iter().map(element).collect()))
+                }
+                None => Ok(OperandKind::Name(name)),
+            },
         }
     }
 }

@@ -3,10 +3,13 @@
 //! It never descends deeper than a vector in an operand. Directives of a module are in [`super::directives`], variables in
 //! [`super::variables`], operands in [`super::operands`].
 
+use std::collections::HashMap;
+
 use super::ast::*;
 use super::lexer::{Lexer, Token};
 use super::types::{Kind, Type};
-use super::{At, Error, Parsed, error};
+use super::vectors::{Vector, VectorNames, size};
+use super::{At, Error, Parsed, error, unsupported};
 
 /// Errors after which the parser gives up.
 pub(crate) const MOST_ERRORS: usize = 10_000;
@@ -35,17 +38,17 @@ const ITEMS: &[&str] = &[
     ".shared",
 ];
 
-/// Parses a module. After an error it goes on with the next statement, or the next item of the module; errors in the
+/// Parses a module whose vectors have elements of `names`. After an error it goes on with the next statement, or the next item of the module; errors in the
 /// body of a kernel are the kernel's.
 ///
 /// # Errors
 /// The text is too long to be read.
-pub(crate) fn parse(text: &str) -> Result<Module<'_>, Vec<Error>> {
+pub(crate) fn parse<'a>(text: &'a str, names: &'a VectorNames) -> Result<Module<'a>, Vec<Error>> {
     if text.len() > MOST_TEXT {
         let what = format!("the text has {} bytes, at most {MOST_TEXT} are accepted", text.len());
         return Err(vec![Error { at: 0, what }]);
     }
-    let mut p = Parser::new(text);
+    let mut p = Parser::new(text, names);
     let mut module = Module::default();
     p.next();
     while p.token != Token::End && p.count < MOST_ERRORS {
@@ -54,6 +57,7 @@ pub(crate) fn parse(text: &str) -> Result<Module<'_>, Vec<Error>> {
     if module.version.is_none() && p.count == 0 {
         p.fail(Error { at: 0, what: "no `.version` directive: a module starts with it".into() });
     }
+    p.hoist(&mut module);
     module.errors = p.errors;
     module.broken = p.broken;
     Ok(module)
@@ -70,6 +74,14 @@ pub(super) struct Parser<'a> {
     count: usize,
     /// Names that declarations with errors were about to declare.
     broken: Vec<&'a str>,
+    /// The elements of registers that are vectors in some scope of the text.
+    pub(super) names: &'a VectorNames,
+    /// Registers that are vectors in the scopes that are open, or that hide one.
+    pub(super) vectors: Vec<Vector<'a>>,
+    /// Scopes that are open.
+    pub(super) depth: usize,
+    /// Variables of the module that are declared within kernels.
+    inner: Vec<Variable<'a>>,
 }
 
 /// A place to go back to.
@@ -91,9 +103,19 @@ fn show(token: Token<'_>) -> String {
 }
 
 impl<'a> Parser<'a> {
-    fn new(text: &'a str) -> Self {
-        let (errors, broken) = (Vec::new(), Vec::new());
-        Parser { lexer: Lexer::new(text), token: Token::End, at: 0, errors, count: 0, broken }
+    fn new(text: &'a str, names: &'a VectorNames) -> Self {
+        Parser {
+            lexer: Lexer::new(text),
+            token: Token::End,
+            at: 0,
+            errors: Vec::new(),
+            count: 0,
+            broken: Vec::new(),
+            names,
+            vectors: Vec::new(),
+            depth: 0,
+            inner: Vec::new(),
+        }
     }
 
     /// Goes on to the next token. What cannot be read is recorded.
@@ -168,18 +190,26 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Goes past the next `mark`.
+    pub(super) fn step_over(&mut self, mark: char) {
+        while !matches!(self.token, Token::End) && self.token != Token::Mark(mark) {
+            self.step();
+        }
+        self.step();
+    }
+
     /// The next token, whatever is wrong with it.
     pub(super) fn step(&mut self) {
         (self.token, self.at) = self.lexer.next(&mut Vec::new());
     }
 
     /// Reads a statement; after an error, goes past its `;`, or to the brace that ends its scope.
-    fn recover_statement(&mut self, body: &mut Body<'a>, depth: &mut usize) {
+    fn recover_statement(&mut self, body: &mut Body<'a>) {
         if self.token == Token::Bad {
             return self.next();
         }
         let mark = self.mark();
-        if let Err(e) = self.statement(&mut body.statements, depth) {
+        if let Err(e) = self.statement(&mut body.statements) {
             self.fail(e);
             self.skip_statement(mark, &mut body.broken);
         }
@@ -283,6 +313,24 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Adds the variables that are declared within kernels, as far as their names are those of one variable.
+    fn hoist(&mut self, module: &mut Module<'a>) {
+        let mut times: HashMap<&str, usize> = HashMap::new();
+        for v in module.variables.iter().chain(&self.inner) {
+            *times.entry(v.name).or_default() += 1;
+        }
+        for v in std::mem::take(&mut self.inner) {
+            match times.get(v.name) {
+                Some(1) => module.variables.push(v),
+                _ => {
+                    let what = format!("`{}` within a kernel beside another of this name", v.name);
+                    self.broken.push(v.name);
+                    self.errors.extend(unsupported::<()>(v.at, what).err());
+                }
+            }
+        }
+    }
+
     fn declaration(&mut self, module: &mut Module<'a>, external: bool) -> Parsed<()> {
         match self.token {
             Token::Dot(".entry") => {
@@ -303,40 +351,29 @@ impl<'a> Parser<'a> {
         }
     }
 
-    pub(super) fn number(&mut self) -> Parsed<Number> {
-        let negative = self.eat('-')?;
-        let Token::Number(n) = self.token else { return self.unexpected("a number") };
-        self.advance()?;
-        Ok(match n {
-            Number::Int(v) if negative => Number::Int(-v),
-            Number::F32(b) if negative => Number::F32(b ^ 1 << 31),
-            Number::F64(b) if negative => Number::F64(b ^ 1 << 63),
-            _ => n,
-        })
-    }
-
     pub(super) fn body(&mut self, body: &mut Body<'a>) {
-        let mut depth = 1;
-        while depth > 0 {
+        self.depth = 1;
+        while self.depth > 0 {
             if self.token == Token::End || self.count >= MOST_ERRORS {
                 let end = self.unexpected("`}`");
                 return end.unwrap_or_else(|e| self.fail(e));
             }
-            self.recover_statement(body, &mut depth);
+            self.recover_statement(body);
+            self.leave(self.depth);
         }
     }
 
-    fn statement(&mut self, body: &mut Vec<Statement<'a>>, depth: &mut usize) -> Parsed<()> {
+    fn statement(&mut self, body: &mut Vec<Statement<'a>>) -> Parsed<()> {
         match self.token {
-            Token::Mark('{') if *depth < MOST_SCOPES => {
-                *depth += 1;
+            Token::Mark('{') if self.depth < MOST_SCOPES => {
+                self.depth += 1;
                 body.push(Statement::Open);
                 self.advance()
             }
             Token::Mark('{') => error(self.at, format!("scopes nested deeper than {MOST_SCOPES}")),
             Token::Mark('}') => {
-                *depth -= 1;
-                if *depth > 0 {
+                self.depth -= 1;
+                if self.depth > 0 {
                     body.push(Statement::Close);
                 }
                 self.advance()
@@ -368,7 +405,12 @@ impl<'a> Parser<'a> {
                 self.expect(';')
             }
             _ if space(word).is_some() => {
-                body.extend(self.variables(false)?.into_iter().map(Statement::Variable));
+                for variable in self.variables(false)? {
+                    match variable.space {
+                        StateSpace::Global | StateSpace::Const => self.inner.push(variable),
+                        _ => body.push(Statement::Variable(variable)),
+                    }
+                }
                 Ok(())
             }
             _ => error(self.at, format!("unsupported in ptx-emu: directive `{word}` in a kernel")),
@@ -376,6 +418,13 @@ impl<'a> Parser<'a> {
     }
 
     fn registers(&mut self) -> Parsed<Statement<'a>> {
+        let size = match self.token {
+            Token::Dot(word) => size(word),
+            _ => None,
+        };
+        if size.is_some() {
+            self.advance()?;
+        }
         let Token::Dot(word) = self.token else { return self.unexpected("a register type") };
         let Some(ty) = Type::parse(word).filter(|t| t.bits() != 8 || t.kind() != Kind::Float) else {
             return error(self.at, format!("`{word}` is not a register type that ptx-emu supports"));
@@ -393,7 +442,8 @@ impl<'a> Parser<'a> {
             Ok(RegisterName { name, at, count })
         })?;
         self.expect(';')?;
-        Ok(Statement::Registers(ty, names))
+        let split = if self.names.is_empty() { names } else { self.split(size.unwrap_or(1), names)? };
+        Ok(Statement::Registers(ty, split))
     }
 
     /// `.loc file line column`, and for inlined code `, function_name LABEL {+ offset}, inlined_at file line column`.
@@ -467,6 +517,7 @@ impl<'a> Parser<'a> {
         }
         let operands = match self.token {
             Token::Mark(';') => Vec::new(),
+            _ if opcode == "call" => self.list(Self::call_operand)?,
             _ => self.list(Self::operand)?,
         };
         let end = self.at;

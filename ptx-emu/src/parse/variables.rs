@@ -33,6 +33,8 @@ impl<'a> Parser<'a> {
                 ".v2" => vector = 2,
                 ".v4" => vector = 4,
                 ".ptr" | ".global" | ".shared" | ".const" | ".local" if ty.is_some() => {}
+                // What a reference holds is the handle of a texture, surface or sampler.
+                ".texref" | ".surfref" | ".samplerref" if ty.is_none() => ty = Some(Type::B64),
                 _ => match Type::parse(word) {
                     Some(t) if ty.is_none() && t != Type::Pred => ty = Some(t),
                     _ => return error(at, format!("`{word}` is not a type of a variable")),
@@ -70,7 +72,11 @@ impl<'a> Parser<'a> {
             count = match self.token {
                 Token::Mark(']') => None,
                 _ => {
-                    let n = self.int("an array size", 1 << 40)?;
+                    let at = self.at;
+                    let n = match self.number()? {
+                        Number::Int(n) if (0..=1 << 40).contains(&n) => n as u64,
+                        _ => return error(at, "an array size is an integer from 0 to 2^40"),
+                    };
                     count.and_then(|c: u64| c.checked_mul(n))
                 }
             };
@@ -93,6 +99,10 @@ impl<'a> Parser<'a> {
     /// A value, or values in braces nested one or two deep; the shape is not kept.
     fn initialiser(&mut self) -> Parsed<Vec<Initial<'a>>> {
         let (mut depth, mut values) = (0, Vec::new());
+        if self.is_description() {
+            self.step_over('}');
+            return Ok(values);
+        }
         loop {
             match self.token {
                 Token::Mark('{') => depth += 1,
@@ -113,11 +123,19 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Whether the properties of a texture or sampler come next: `{ width = 4, filter_mode = linear }`.
+    fn is_description(&self) -> bool {
+        let rest = self.lexer.text().get(self.at as usize..).unwrap_or("");
+        let Some(rest) = rest.strip_prefix('{') else { return false };
+        let name = rest.trim_start().trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        name.trim_start().starts_with('=')
+    }
+
     /// A number, an address such as `a`, `a+8` or `generic(a)+8`, or one byte of it: `0xff00(a)`.
     fn initial(&mut self) -> Parsed<Initial<'a>> {
         match self.token {
             Token::Name(_) => self.address_of(u64::MAX),
-            Token::Number(_) | Token::Mark('-') => self.number_or_byte(),
+            Token::Number(_) | Token::Mark('-' | '~' | '!' | '(') => self.number_or_byte(),
             _ => self.unexpected("a value"),
         }
     }

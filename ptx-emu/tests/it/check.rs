@@ -167,7 +167,7 @@ fn structures_and_variables_are_set() {
     let mut check = Check::of(&module, "k").unwrap();
     let (a, b) = (check.input("a", &[100u32]), check.output::<u32>("b", 1));
     check.args = vec![Argument::structure([a, b, 5u32.into()])];
-    check.variables = vec![("taps".into(), [7u32, 20].iter().flat_map(|v| v.to_le_bytes()).collect())];
+    check.variables = vec![("taps".into(), Argument::structure([7u32.into(), 20u32.into()]))];
     let report = check.run().unwrap();
     assert_eq!(report.output::<u32>("b"), [125], "{report}");
 }
@@ -189,7 +189,7 @@ fn what_cannot_be_run_is_named() {
     checked.block = [2000, 1, 1];
     assert!(matches!(checked.run().unwrap_err(), CheckError::Launch(_)));
     let mut checked = check(&module);
-    checked.variables = vec![("x".into(), vec![1])];
+    checked.variables = vec![("x".into(), 1u8.into())];
     assert_eq!(
         checked.run().unwrap_err().to_string(),
         "variable `x`: the module has none of that name; it has []"

@@ -28,6 +28,7 @@ mod machine;
 mod matrix;
 mod memory;
 mod nvrtc;
+mod old;
 mod parse;
 mod places;
 mod products;

@@ -176,7 +176,11 @@ fn mistakes_in_the_text() {
         ),
         (
             "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%r0,%r1,%r2,%r3}, {%r0,%r1}, {%r0}, {0,%r1,%r2,%r3};",
-            ".f32 registers were expected",
+            "this literal cannot be a .f32 operand",
+        ),
+        (
+            "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%r0,%r1,%r2,%r3}, {_,%r1}, {%r0}, {%r0,%r1,%r2,%r3};",
+            ".f16x2 registers were expected",
         ),
         (
             "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r0,%r1,%r2,%r3}, {%r0,%r1}, {%r0}, {%r0,%r1,%r2,%r3};",

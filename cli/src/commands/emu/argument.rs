@@ -219,13 +219,20 @@ fn tolerance(text: &str) -> Result<f64, String> {
     value.ok_or_else(|| format!("{text:?} behind ~ is no tolerance, such as 1e-4"))
 }
 
-/// `NAME=TYPE:VALUE,VALUE..` of `--const`, or `NAME=file:FILE.npy`.
+/// `NAME=TYPE:VALUE,VALUE..` of `--const`, or `NAME=file:FILE.npy`, or `NAME=@BUFFER`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Constant {
     pub(crate) name: String,
-    /// The type, where the file does not say it.
-    pub(crate) element: Option<ElementType>,
-    pub(crate) fill: Fill,
+    pub(crate) value: ConstantValue,
+}
+
+/// What a variable holds.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ConstantValue {
+    Values(Vec<String>, ElementType),
+    File(String),
+    /// The address of a buffer, or the handle of its texture or surface.
+    Pointer(Member),
 }
 
 impl FromStr for Constant {
@@ -233,13 +240,17 @@ impl FromStr for Constant {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, value) = named(text)?;
-        let (ty, values) =
-            value.split_once(':').ok_or("a variable needs a type and values, such as f32:1,2,3")?;
-        if ty == "file" {
-            return Ok(Constant { name, element: None, fill: Fill::File(values.into()) });
+        if value.starts_with('@') {
+            return Ok(Constant { name, value: ConstantValue::Pointer(value.parse()?) });
         }
-        let values = values.split(',').map(str::to_owned).collect();
-        Ok(Constant { name, element: Some(element(ty)?), fill: Fill::Values(values) })
+        let (ty, values) = value
+            .split_once(':')
+            .ok_or("a variable needs a type and values, such as f32:1,2,3, or a @BUFFER")?;
+        let value = match ty {
+            "file" => ConstantValue::File(values.into()),
+            _ => ConstantValue::Values(values.split(',').map(str::to_owned).collect(), element(ty)?),
+        };
+        Ok(Constant { name, value })
     }
 }
 

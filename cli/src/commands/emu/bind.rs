@@ -4,7 +4,7 @@ use ptx_emu::check;
 use ptx_emu::check::{Buffer, Check, Expected, Field, Role};
 use ptx_emu::{Kernel, Param};
 
-use super::argument::{Argument, BufferValue, Constant, Expectation, Fill, Member, Value};
+use super::argument::{Argument, BufferValue, Constant, ConstantValue, Expectation, Fill, Member, Value};
 use super::{fill, npy};
 
 /// The buffers that have a name.
@@ -16,8 +16,13 @@ pub(crate) struct Buffers {
     handles: Vec<usize>,
 }
 
-/// Makes the buffers and the arguments of a kernel.
-pub(crate) fn bind(check: &mut Check<'_>, given: &[Argument], seed: u64) -> Result<Buffers, String> {
+/// Makes the buffers, the arguments of a kernel, and what variables of the module hold.
+pub(crate) fn bind(
+    check: &mut Check<'_>,
+    given: &[Argument],
+    constants: &[Constant],
+    seed: u64,
+) -> Result<Buffers, String> {
     let kernel = check.kernel;
     let mut slots: Vec<Option<&Argument>> = vec![None; kernel.params.len()];
     let mut buffers = Buffers::default();
@@ -29,7 +34,7 @@ pub(crate) fn bind(check: &mut Check<'_>, given: &[Argument], seed: u64) -> Resu
                 return Err(wrong(format!("parameter {i} has an argument already")));
             }
             Some(i) => slots[i] = Some(argument),
-            None if is_member(given, &argument.name) => {}
+            None if is_member(given, constants, &argument.name) => {}
             None => return Err(wrong(unknown(kernel))),
         }
         if let Value::Buffer(value) = &argument.value {
@@ -54,6 +59,7 @@ pub(crate) fn bind(check: &mut Check<'_>, given: &[Argument], seed: u64) -> Resu
     let arguments = slots.into_iter().flatten().enumerate();
     check.args =
         arguments.map(|(i, argument)| packed(kernel, i, argument, &buffers)).collect::<Result<_, _>>()?;
+    check.variables = variables(constants, &buffers)?;
     Ok(buffers)
 }
 
@@ -99,8 +105,11 @@ pub(crate) fn example(kernel: &Kernel, number: usize) -> String {
 }
 
 /// Whether an `@` names a buffer.
-fn is_member(given: &[Argument], name: &str) -> bool {
+fn is_member(given: &[Argument], constants: &[Constant], name: &str) -> bool {
     let is = |member: &Member| matches!(member, Member::Pointer { buffer, .. } if buffer == name);
+    if constants.iter().any(|c| matches!(&c.value, ConstantValue::Pointer(member) if is(member))) {
+        return true;
+    }
     given.iter().any(|argument| match &argument.value {
         Value::Buffer(_) => false,
         Value::Member(member) => is(member),
@@ -217,17 +226,21 @@ impl Buffers {
 }
 
 /// What variables hold.
-pub(crate) fn variables(constants: &[Constant]) -> Result<Vec<(String, Vec<u8>)>, String> {
-    let bytes = |constant: &Constant| match (&constant.fill, constant.element) {
-        (Fill::Values(values), Some(element)) => fill::values(values, element),
-        (Fill::File(path), _) => npy::read(path).map(|array| array.bytes),
-        _ => Err("a variable needs a type and values".into()),
+fn variables(constants: &[Constant], buffers: &Buffers) -> Result<Vec<(String, check::Argument)>, String> {
+    let value = |constant: &Constant| match &constant.value {
+        ConstantValue::Values(values, element) => fill::values(values, *element).map(of_bytes),
+        ConstantValue::File(path) => npy::read(path.as_ref()).map(|array| of_bytes(array.bytes)),
+        ConstantValue::Pointer(member) => member_of(member, buffers),
     };
     let one = |constant: &Constant| {
         let wrong = |what: String| format!("--const {}: {what}", constant.name);
-        Ok((constant.name.clone(), bytes(constant).map_err(wrong)?))
+        Ok((constant.name.clone(), value(constant).map_err(wrong)?))
     };
     constants.iter().map(one).collect()
+}
+
+fn of_bytes(bytes: Vec<u8>) -> check::Argument {
+    check::Argument(vec![Field::Bytes(bytes)])
 }
 
 /// What a buffer is, as the command line has it.

@@ -49,7 +49,6 @@ pub(crate) fn prepare<'a>(
     check.cluster = launch.cluster;
     check.dynamic_shared = launch.smem;
     check.cooperative = launch.cooperative;
-    check.variables = bind::variables(&launch.constants)?;
     let schedules = if checks.trace.is_some() || checks.stats { 1 } else { checks.schedules };
     check.seeds = checks.seed.map_or(0..schedules, |seed| seed..seed.saturating_add(1));
     check.trace = if checks.race { Trace::On } else { Trace::Off };
@@ -65,7 +64,7 @@ pub(crate) fn prepare<'a>(
         let [block, thread] = thread.within(check.grid, check.block)?;
         check.followed = Some(Followed { block, thread, most: profile::MOST_STEPS });
     }
-    let buffers = bind::bind(&mut check, &launch.args, launch.data_seed)?;
+    let buffers = bind::bind(&mut check, &launch.args, &launch.constants, launch.data_seed)?;
     buffers.expect(&mut check, &checks.expect)?;
     Ok(check)
 }

@@ -95,7 +95,8 @@ pub(crate) struct LaunchArgs {
     /// What a parameter gets; see below
     #[arg(long = "arg", value_name = "NAME=VALUE", requires = "kernel")]
     pub(crate) args: Vec<Argument>,
-    /// What a .const or .global variable holds, such as taps=f32:1,2,3 or taps=file:FILE.npy
+    /// What a .const or .global variable holds, such as taps=f32:1,2,3, taps=file:FILE.npy or, of a texture reference,
+    /// @TEXTURE
     #[arg(long = "const", value_name = "NAME=VALUES", requires = "kernel")]
     pub(crate) constants: Vec<Constant>,
     /// Seed of the random numbers in buffers

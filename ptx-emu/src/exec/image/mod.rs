@@ -40,9 +40,17 @@ impl<'g> Worker<'g, '_> {
         }
     }
 
-    /// The handles of the lanes.
+    /// The handles of the lanes: what a register holds, or the reference whose address it holds.
     fn handles(&self, w: &Warp, mask: u32, slot: u32) -> Checked<[u64; 32]> {
-        w.regs.get::<u64>(slot, mask).copied().map_err(|u| self.undefined(w, u))
+        let given = w.regs.get::<u64>(slot, mask).map_err(|u| self.undefined(w, u))?;
+        Ok(given.map(|handle| self.referred(handle).unwrap_or(handle)))
+    }
+
+    /// What the reference at an address holds.
+    fn referred(&self, address: u64) -> Option<u64> {
+        let variable = self.grid.table.find(address)?;
+        let whole = variable.base == address && variable.bytes == 8;
+        whole.then(|| super::global::read(variable, 0, 8))
     }
 
     fn texture(&self, w: &Warp, lane: usize, handle: u64) -> Checked<(&'g Image, &'g Sampler)> {
@@ -76,6 +84,7 @@ impl<'g> Worker<'g, '_> {
             }
             Some(Object::Surface(_)) => format!("0x{handle:x} is the handle of a surface, not of a {wanted}"),
             None if removed => format!("the {wanted} 0x{handle:x} is used after it was destroyed"),
+            None if handle == 0 => format!("there is no {wanted}: the handle is 0"),
             None => format!("0x{handle:x} is not the handle of a {wanted}: nobody made it"),
         };
         let mut fault = self.fault(w, 1 << lane, class, what);

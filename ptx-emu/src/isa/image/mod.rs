@@ -12,7 +12,7 @@ use crate::decode::Decode;
 use crate::image_code::{CoordinateType, Geometry, ImagePlace};
 use crate::parse::ast::OperandKind;
 use crate::parse::types::Type;
-use crate::parse::{Parsed, error};
+use crate::parse::{At, Parsed, error};
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[
     ("tex", texture::tex),
@@ -53,5 +53,13 @@ fn place(d: &mut Decode<'_, '_>, i: usize, geometry: Geometry, ty: CoordinateTyp
     let of = if ty == CoordinateType::Float { Type::F32 } else { Type::S32 };
     let layer = if before == 1 { Some(d.element_src(&all[0], Type::U32)?) } else { None };
     let at: Parsed<Vec<u32>> = all[before..counting].iter().map(|c| d.element_src(c, of)).collect();
-    Ok(ImagePlace { geometry, handle: d.named(handle, o.at, Type::B64)?, layer, at: at? })
+    Ok(ImagePlace { geometry, handle: of_name(d, handle, o.at)?, layer, at: at? })
+}
+
+/// The register that holds a handle, or the address of a reference that does.
+fn of_name<'a>(d: &mut Decode<'_, 'a>, name: &'a str, at: At) -> Parsed<u32> {
+    match d.register(name, at) {
+        None => d.variable(name, 0, true).map_or_else(|| d.named(name, at, Type::B64), Ok),
+        Some(_) => d.named(name, at, Type::B64),
+    }
 }

@@ -1,5 +1,6 @@
 //! `txq` and `suq`.
 
+use super::of_name;
 use crate::code::Op;
 use crate::decode::Decode;
 use crate::image_code::{Asked, ImageQuery, OfImage};
@@ -40,6 +41,6 @@ fn query(d: &mut Decode<'_, '_>, questions: &[(&str, Asked)], of_texture: bool) 
     let OperandKind::Address(Some(handle), 0) = o.kind else {
         return error(o.at, "a handle in brackets was expected");
     };
-    let (handle, to) = (d.named(handle, o.at, Type::B64)?, d.dst(0, Type::B32)?);
+    let (handle, to) = (of_name(d, handle, o.at)?, d.dst(0, Type::B32)?);
     Ok(Op::Image(Box::new(OfImage::Query(ImageQuery { of_texture, handle, asked, d: to }))))
 }

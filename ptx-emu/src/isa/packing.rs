@@ -1,0 +1,106 @@
+//! `mov` between a register and the registers of its parts.
+
+use crate::code::Op;
+use crate::decode::Decode;
+use crate::exec::regs::{Alu, B16, B32, B64, Regs, Slots, Undefined, map2};
+use crate::parse::types::Type;
+use crate::parse::{Parsed, unsupported};
+
+/// The type of an element when `count` of them make a `ty`.
+fn part(d: &Decode<'_, '_>, ty: Type, count: usize) -> Parsed<Type> {
+    match (ty, count) {
+        (Type::B16, 2) | (Type::B32, 4) => Ok(Type::B8),
+        (Type::B32, 2) | (Type::B64, 4) => Ok(Type::B16),
+        (Type::B64, 2) => Ok(Type::B32),
+        _ => unsupported(d.inst.at, format!("mov{ty} of {count} elements")),
+    }
+}
+
+/// `mov` of the elements of a vector into a register.
+pub(super) fn pack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
+    let elements = d.elements(1);
+    let part = part(d, ty, elements.len())?;
+    let mut s = [0; 4];
+    for (s, element) in s.iter_mut().zip(elements) {
+        *s = d.element_src(element, part)?;
+    }
+    let run: Alu = match (ty, elements.len()) {
+        (Type::B16, _) => pack_bytes::<2>,
+        (Type::B32, 4) => pack_bytes::<4>,
+        (Type::B32, _) => {
+            |r, m, s| map2(r, m, s, |a: B16, b: B16| B32(u32::from(a.0) | u32::from(b.0) << 16))
+        }
+        (_, 2) => |r, m, s| map2(r, m, s, |a: B32, b: B32| B64(u64::from(a.0) | u64::from(b.0) << 32)),
+        _ => pack4,
+    };
+    Ok(Op::Alu(run, Slots { d: d.dst(0, ty)?, e: 0, a: s[0], b: s[1], c: s[2], x: s[3] }))
+}
+
+/// Bytes, the lowest first.
+fn pack_bytes<const N: usize>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    let mut out = [0u32; 32];
+    for (i, slot) in [s.a, s.b, s.c, s.x].into_iter().take(N).enumerate() {
+        let part = regs.get::<u32>(slot, mask)?;
+        out.iter_mut().zip(part).for_each(|(out, part)| *out |= (*part & 0xff) << (8 * i));
+    }
+    regs.set(s.d, mask, &out);
+    Ok(())
+}
+
+fn unpack_bytes<const N: usize>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    let a = *regs.get::<u32>(s.a, mask)?;
+    for (i, slot) in [s.d, s.e, s.b, s.c].into_iter().take(N).enumerate() {
+        regs.set(slot, mask, &a.map(|a| a >> (8 * i) & 0xff));
+    }
+    Ok(())
+}
+
+fn pack4(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    let mut out = [0u64; 32];
+    for (i, slot) in [s.a, s.b, s.c, s.x].into_iter().enumerate() {
+        let part = regs.get::<u32>(slot, mask)?;
+        out.iter_mut().zip(part).for_each(|(out, part)| *out |= u64::from(*part & 0xffff) << (16 * i));
+    }
+    regs.set(s.d, mask, &out);
+    Ok(())
+}
+
+/// `mov` of a register into the elements of a vector.
+pub(super) fn unpack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
+    let elements = d.elements(0);
+    let part = part(d, ty, elements.len())?;
+    let mut to = [0; 4];
+    for (to, element) in to.iter_mut().zip(elements) {
+        *to = d.element_dst(element, part)?;
+    }
+    let run: Alu = match (ty, elements.len()) {
+        (Type::B16, _) => unpack_bytes::<2>,
+        (Type::B32, 4) => unpack_bytes::<4>,
+        (Type::B32, _) => unpack32,
+        (_, 2) => unpack64,
+        _ => unpack4,
+    };
+    Ok(Op::Alu(run, Slots { d: to[0], e: to[1], a: d.src(1, ty)?, b: to[2], c: to[3], x: 0 }))
+}
+
+fn unpack32(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    let a = *regs.get::<u32>(s.a, mask)?;
+    regs.set(s.d, mask, &a.map(|a| a & 0xffff));
+    regs.set(s.e, mask, &a.map(|a| a >> 16));
+    Ok(())
+}
+
+fn unpack64(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    let a = *regs.get::<u64>(s.a, mask)?;
+    regs.set(s.d, mask, &a.map(|a| a as u32));
+    regs.set(s.e, mask, &a.map(|a| (a >> 32) as u32));
+    Ok(())
+}
+
+fn unpack4(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    let a = *regs.get::<u64>(s.a, mask)?;
+    for (i, slot) in [s.d, s.e, s.b, s.c].into_iter().enumerate() {
+        regs.set(slot, mask, &a.map(|a| (a >> (16 * i)) as u32 & 0xffff));
+    }
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! `mov.v2` and `mov.v4`: as many moves at once.
+
+use crate::code::{Op, RegisterCopy};
+use crate::decode::{Decode, bank};
+use crate::parse::ast::{Operand, OperandKind};
+use crate::parse::types::Type;
+use crate::parse::{Parsed, error};
+
+/// Types of elements.
+const ELEMENTS: &[Type] = &[
+    Type::B16,
+    Type::B32,
+    Type::B64,
+    Type::U16,
+    Type::U32,
+    Type::U64,
+    Type::S16,
+    Type::S32,
+    Type::S64,
+    Type::F32,
+    Type::F64,
+];
+
+/// `mov.vec.type d, a`, whose operands are vectors; `a` may be a special register that is one.
+pub(super) fn mov(d: &mut Decode<'_, '_>, count: usize) -> Parsed<Op> {
+    let ty = d.ty(ELEMENTS)?;
+    d.operands(2, 2)?;
+    let to = vector(d, 0, count)?;
+    let mut copies = Vec::new();
+    if let (OperandKind::Name(name), Type::B32 | Type::U32 | Type::S32) = (&d.operand(1).kind, ty) {
+        for (element, part) in to.iter().zip([".x", ".y", ".z", ".w"]) {
+            let from = match part {
+                ".w" => Some(d.literal(bank(ty), 0)),
+                _ => d.special(&format!("{name}{part}")),
+            };
+            let Some(from) = from else { break };
+            copies.push(RegisterCopy { bank: bank(ty), to: d.element_dst(element, ty)?, from });
+        }
+    }
+    if copies.len() == count {
+        return Ok(Op::Copies(copies.into()));
+    }
+    let from = vector(d, 1, count)?;
+    let mut copies = Vec::new();
+    for (to, from) in to.iter().zip(from) {
+        let (to, from) = (d.element_dst(to, ty)?, d.element_src(from, ty)?);
+        copies.push(RegisterCopy { bank: bank(ty), to, from });
+    }
+    Ok(Op::Copies(copies.into()))
+}
+
+fn vector<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Operand<'a>]> {
+    let o = d.operand(i);
+    match &o.kind {
+        OperandKind::Vector(elements) if elements.len() == count => Ok(elements),
+        _ => error(o.at, format!("`{}` needs a vector of {count} elements", d.name())),
+    }
+}

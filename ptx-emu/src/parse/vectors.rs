@@ -1,0 +1,150 @@
+//! Registers that are vectors: `.reg .v4 .f32 v;` is the registers `v.x`, `v.y`, `v.z` and `v.w`, and `v` all of them in
+//! braces.
+
+use std::collections::HashMap;
+
+use super::ast::{RegisterName, StateSpace, Variable};
+use super::lexer::{Lexer, Token};
+use super::parser::Parser;
+use super::{Parsed, error};
+
+/// Vectors of a text whose elements are named.
+const MOST_VECTORS: usize = 1 << 16;
+
+/// The names of the elements of all registers of a text that are declared as vectors somewhere.
+pub(crate) type VectorNames = HashMap<String, [String; 4]>;
+
+/// The number of an element: `.x` or `.r` is the first.
+pub(super) fn element(part: &str) -> Option<usize> {
+    [".x", ".y", ".z", ".w"]
+        .iter()
+        .position(|p| *p == part)
+        .or_else(|| [".r", ".g", ".b", ".a"].iter().position(|p| *p == part))
+}
+
+/// The elements of a vector type.
+pub(super) fn size(word: &str) -> Option<usize> {
+    match word {
+        ".v2" => Some(2),
+        ".v4" => Some(4),
+        _ => None,
+    }
+}
+
+/// Finds all declarations of vectors in a text.
+pub(crate) fn names(text: &str) -> VectorNames {
+    let mut names = VectorNames::new();
+    if !text.contains(".v2") && !text.contains(".v4") {
+        return names;
+    }
+    let (mut lexer, mut before) = (Lexer::new(text), Token::End);
+    loop {
+        let (token, _) = lexer.next(&mut Vec::new());
+        match token {
+            Token::End => return names,
+            Token::Dot(word) if before == Token::Dot(".reg") && size(word).is_some() => {
+                declared(&mut lexer, &mut names);
+            }
+            _ => {}
+        }
+        before = token;
+    }
+}
+
+/// Reads the names of a declaration up to what ends it.
+fn declared(lexer: &mut Lexer<'_>, names: &mut VectorNames) {
+    let mut name = None;
+    loop {
+        match lexer.next(&mut Vec::new()).0 {
+            Token::Mark(';' | ')') | Token::End => return,
+            Token::Name(next) => {
+                name = Some(next);
+                add(names, next.to_string());
+            }
+            Token::Number(super::ast::Number::Int(count)) => {
+                let numbered = |i| Some(format!("{}{i}", name?));
+                (0..count).map_while(numbered).take(MOST_VECTORS).for_each(|name| add(names, name));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn add(names: &mut VectorNames, name: String) {
+    if names.len() < MOST_VECTORS {
+        let elements = ["x", "y", "z", "w"].map(|part| format!("{name}.{part}"));
+        names.insert(name, elements);
+    }
+}
+
+/// A register that is a vector, or that hides one of an outer scope, in which case it has no elements.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Vector<'a> {
+    name: &'a str,
+    elements: &'a [String],
+    depth: usize,
+}
+
+impl<'a> Parser<'a> {
+    /// The elements of a register that is a vector here.
+    pub(super) fn vector(&self, name: &str) -> Option<&'a [String]> {
+        let known = self.vectors.iter().rev().find(|v| v.name == name)?;
+        (!known.elements.is_empty()).then_some(known.elements)
+    }
+
+    /// Forgets the vectors of scopes deeper than `depth`.
+    pub(super) fn leave(&mut self, depth: usize) {
+        self.vectors.retain(|v| v.depth <= depth);
+    }
+
+    /// Notes registers of `size` elements each; gives what is declared instead of a vector.
+    pub(super) fn split(
+        &mut self,
+        size: usize,
+        names: Vec<RegisterName<'a>>,
+    ) -> Parsed<Vec<RegisterName<'a>>> {
+        let table = self.names;
+        let mut split = Vec::new();
+        for register in names {
+            let own = |name: &str| table.get_key_value(name);
+            let numbers = (0..register.count.unwrap_or(0)).map(|i| format!("{}{i}", register.name));
+            let all: Vec<_> = match register.count {
+                Some(_) => numbers.map_while(|name| own(&name)).collect(),
+                None => own(register.name).into_iter().collect(),
+            };
+            if size > 1 && all.len() != register.count.unwrap_or(1) as usize {
+                return error(register.at, format!("more than {MOST_VECTORS} registers that are vectors"));
+            }
+            for (name, elements) in all {
+                let elements = if size > 1 { &elements[..size] } else { &[] };
+                self.vectors.push(Vector { name, elements, depth: self.depth });
+                split.extend(elements.iter().map(|name| RegisterName { name, at: register.at, count: None }));
+            }
+            if size == 1 {
+                split.push(register);
+            }
+        }
+        Ok(split)
+    }
+
+    /// A parameter in a register, or those that the elements of a vector are.
+    pub(super) fn split_formal(&mut self, v: Variable<'a>, size: usize) -> Vec<Variable<'a>> {
+        let Some((name, elements)) = self.names.get_key_value(v.name).filter(|_| size > 1) else {
+            return vec![v];
+        };
+        self.vectors.push(Vector { name, elements: &elements[..size], depth: 1 });
+        let element = |name: &'a String| Variable {
+            space: StateSpace::Reg,
+            ty: v.ty,
+            vector: 1,
+            name,
+            at: v.at,
+            align: 0,
+            count: Some(1),
+            array: false,
+            external: false,
+            init: Vec::new(),
+        };
+        elements[..size].iter().map(element).collect()
+    }
+}
