@@ -8,8 +8,8 @@
 use ptx_gen::{bf16, f16};
 use warpwright_engine::{Launch, Model, Path};
 
-use crate::decode::{compare_logits, decoder, logits};
-use crate::oracle::{self, Keep, Place};
+use crate::decode::{compare_logits, decoder, distance, logits};
+use crate::oracle::{self, Grid, Keep, Place};
 use crate::synth::{BF16, F16, Q4_0, Q4_K, Q5_K, Q6_K, Q8_0, Synth, synth};
 use crate::write::{Entry, File};
 
@@ -17,6 +17,8 @@ use crate::write::{Entry, File};
 const CHANNELS: [usize; 4] = [5, 17, 95, 255];
 /// How much more is written to them.
 const WRITTEN: f32 = 4e4;
+/// Grids to round on: roots of two.
+const GRIDS: [f64; 4] = [1.0, 1.19, 1.41, 1.68];
 /// What norms behind the first multiply these channels by, and the others.
 const NORMED: [f32; 2] = [0.2, 8e2];
 
@@ -100,14 +102,13 @@ fn check(name: &str, file: File, at: Place) {
     compare_logits(&model, &logits(&mut decoder, &ids), &ids, [2e-3; 2]);
 }
 
-#[test]
-fn logits_stand_outliers_of_ten_thousand() {
+fn cases() -> [(&'static str, Synth); 7] {
     // The down projection and the embedding, then q, k, v, o, gate and up.
     const Q4_K_M: &[u32] = &[Q6_K, Q4_K, Q4_K, Q6_K, Q4_K, Q4_K, Q4_K];
     const Q5_K_M: &[u32] = &[Q6_K, Q5_K, Q5_K, Q6_K, Q5_K, Q5_K, Q5_K];
     let qwen2 = Synth { arch: "qwen2", tied: false, ..LLAMA };
     let qwen3 = Synth { arch: "qwen3", ..LLAMA };
-    for (name, case) in [
+    [
         ("q4_k_m", Synth { formats: Q4_K_M, ..LLAMA }),
         ("q5_k_m", Synth { formats: Q5_K_M, ..qwen2 }),
         ("q6_k", Synth { formats: &[Q6_K], ..LLAMA }),
@@ -115,8 +116,68 @@ fn logits_stand_outliers_of_ten_thousand() {
         ("q4_0", Synth { formats: &[Q4_0], ..qwen3 }),
         ("f16", Synth { formats: &[F16], ..LLAMA }),
         ("bf16", Synth { formats: &[BF16], ..qwen2 }),
-    ] {
+    ]
+}
+
+#[test]
+fn logits_stand_outliers_of_ten_thousand() {
+    for (name, case) in cases() {
         check(&format!("{name}-stream"), in_stream(synth(case)), Place::Stream);
         check(&format!("{name}-block"), in_block(synth(case)), Place::Block);
+    }
+}
+
+/// The rows' errors.
+fn errors(found: &[Vec<f64>], wanted: &[Vec<f64>]) -> Vec<f64> {
+    std::iter::zip(found, wanted).map(|(found, wanted)| distance(found, wanted)).collect()
+}
+
+/// What products in f16 cost each row at best: both operands rounded to the nearest, sums exact. The root of the mean
+/// square over some grids, as rounding is luck.
+fn at_best(model: &Model, ids: &[u32], exact: &[Vec<f64>]) -> Vec<f64> {
+    let mut squares = vec![0.0; ids.len()];
+    for grid in GRIDS.map(Grid) {
+        let mut weights = oracle::weights(model);
+        for b in &mut weights.blocks {
+            [&mut b.q, &mut b.k, &mut b.v, &mut b.o, &mut b.gate, &mut b.up, &mut b.down]
+                .map(|matrix| grid.round(matrix));
+        }
+        let rows = oracle::logits_of(model, &weights, ids, Keep::Products(grid), |_, _| ());
+        for (sum, error) in squares.iter_mut().zip(errors(&rows, exact)) {
+            *sum += error * error / GRIDS.len() as f64;
+        }
+    }
+    squares.into_iter().map(f64::sqrt).collect()
+}
+
+/// A prompt taken in as a chunk.
+fn check_chunk(name: &str, file: File) {
+    let model = Model::open(&file.save(&format!("outliers-{name}-chunk.gguf"))).unwrap();
+    let ids: Vec<u32> = (0..24).map(|i| (i * 37 + 11 + i * i) % LLAMA.vocab).collect();
+    let mut decoder = decoder(&model, 32, Launch::Graph);
+    assert_eq!(decoder.at_once(24), 24);
+    let found: Vec<Vec<f64>> =
+        logits(&mut decoder, &ids).into_iter().map(|row| row.into_iter().map(f64::from).collect()).collect();
+    let exact = oracle::logits(&model, &ids, Keep::Exact);
+    let mut found = errors(&found, &exact);
+    let best = at_best(&model, &ids, &exact);
+    let ratios = || std::iter::zip(&found, &best).map(|(found, best)| found / best);
+    let worst = ratios().fold(0.0, f64::max);
+    let mean = (ratios().map(|ratio| ratio * ratio).sum::<f64>() / ids.len() as f64).sqrt();
+    found.sort_by(f64::total_cmp);
+    let mut best = best;
+    best.sort_by(f64::total_cmp);
+    println!(
+        "{name}: median {:.2e} (best {:.2e}), worst {:.2e} (best {:.2e}), ratio {mean:.2} worst {worst:.2}",
+        found[12], best[12], found[23], best[23]
+    );
+}
+
+#[test]
+fn chunks_stand_outliers_of_ten_thousand() {
+    for (name, case) in cases() {
+        check_chunk(&format!("{name}-plain"), synth(case));
+        check_chunk(&format!("{name}-stream"), in_stream(synth(case)));
+        check_chunk(&format!("{name}-block"), in_block(synth(case)));
     }
 }

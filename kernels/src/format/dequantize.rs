@@ -89,11 +89,29 @@ impl std::convert::From<Code> for CodeValues {
     }
 }
 
+/// The powers of two that rows `g` and `g + 8` are multiplied by.
+pub(crate) type Units<'k> = [F32<'k>; 2];
+
+/// Numbers of both rows, times their units.
+pub(super) fn times<'k>(numbers: [F32<'k>; 2], unit: Units<'k>) -> [F32<'k>; 2] {
+    [numbers[0] * unit[0], numbers[1] * unit[1]]
+}
+
 /// `scale * number + offset`.
 #[derive(Clone, Copy)]
 pub(crate) struct Affine<'k> {
     pub(crate) scale: F32<'k>,
     pub(crate) offset: Option<F32<'k>>,
+}
+
+impl<'k> Affine<'k> {
+    /// `scale * code - min`, of numbers that are codes less a bias.
+    ///
+    /// Scale and offset are rounded to binary16, and a group's weights share the error. With codes of 0 to 15 the minimum
+    /// is about 8 scales, and both errors weigh twice as much as with codes of -8 to 7, whose offset is nearly 0.
+    pub(crate) fn less(scale: F32<'k>, min: F32<'k>, values: CodeValues) -> Self {
+        Affine { scale, offset: Some(scale.fma(values.bias as f32, -min)) }
+    }
 }
 
 /// The scales of a tile, of rows `g` and `g + 8`, as two equal halves of a word.
@@ -106,15 +124,14 @@ struct HalfScales<'k> {
 pub(crate) struct Dequantizer<'k> {
     lane: TileLane<'k>,
     tiles: &'static dyn TileFormat,
-    /// The powers of two of rows `g` and `g + 8`.
-    unit: [F32<'k>; 2],
+    unit: Units<'k>,
 }
 
 /// The scales of the groups of a tile.
 pub(crate) struct TileScales<'k>(Vec<[HalfScales<'k>; 2]>);
 
 impl<'k> Dequantizer<'k> {
-    pub(crate) fn new(k: Builder<'k>, format: Format, unit: [F32<'k>; 2]) -> Self {
+    pub(crate) fn new(k: Builder<'k>, format: Format, unit: Units<'k>) -> Self {
         Dequantizer { lane: TileLane::new(k, format), tiles: format.tiles(), unit }
     }
 
@@ -125,12 +142,12 @@ impl<'k> Dequantizer<'k> {
 
     /// Loads the scales of a tile.
     pub(crate) fn scales(&self, tile: TilePtr<'k>) -> TileScales<'k> {
-        let row = |affine: Affine<'k>, unit: F32<'k>| HalfScales {
-            scale: equal_halves(affine.scale * unit),
-            offset: affine.offset.map(|offset| equal_halves(offset * unit)),
+        let row = |affine: Affine<'k>| HalfScales {
+            scale: equal_halves(affine.scale),
+            offset: affine.offset.map(equal_halves),
         };
-        let groups = self.tiles.scales(&self.lane, tile).into_iter();
-        TileScales(groups.map(|[a, b]| [row(a, self.unit[0]), row(b, self.unit[1])]).collect())
+        let groups = self.tiles.scales(&self.lane, tile, self.unit).into_iter();
+        TileScales(groups.map(|rows| rows.map(row)).collect())
     }
 
     /// Loads the codes of the eight steps of set `set` of a tile.

@@ -6,7 +6,7 @@
 //! tile has the low bits, the third bits, the scales, then `d`.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes};
+use super::dequantize::{Affine, CodeValues, Codes, Units, times};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::k_scales::{SIX_BITS, six_bits};
 use super::pack::{PackLane, Shift, TileRow};
@@ -172,10 +172,10 @@ impl TileFormat for Q3_K {
         THREE_LESS_4.into()
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
         let [low, high] = lane.six_bit_words(tile, SCALES);
         let words = lane.six_bits(low, high);
-        let d = halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld());
+        let d = times(halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld()), unit);
         let row = |s: usize, r: usize| {
             let scale = number(words[r], s as u32) - 32.0;
             Affine { scale: d[r] * scale, offset: None }

@@ -5,7 +5,7 @@
 //! rows: six bits in each of their bytes, and the fourth word's bits in the two that remain.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes};
+use super::dequantize::{Affine, CodeValues, Codes, Units, times};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::pack::{PackLane, Shift, TileRow};
 use super::product::{AND_OR, RowSums, TileLane, TileProduct, TilePtr};
@@ -152,9 +152,9 @@ impl TileFormat for Q6_K {
         SIX_LESS_32.into()
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
         let scales = tile.at(lane.lane * 8).at(SCALES).cast::<u32>().ld2();
-        let d = halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld());
+        let d = times(halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld()), unit);
         let factor = |byte: usize| scales[byte / 4].bits::<i32>().bfe(8 * (byte as u32 % 4), 8).cvt::<f32>();
         let row = |s: usize, r: usize| Affine { scale: d[r] * factor(2 * s + r), offset: None };
         (0..4).map(|s| [0, 1].map(|r| row(s, r))).collect()

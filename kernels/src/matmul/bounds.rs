@@ -46,7 +46,7 @@ impl RowBounds {
     /// Adds a tile to the lane's largest weights and sums of squares of rows `g` and `g + 8`.
     fn tile<'k>(&self, lane: &TileLane<'k>, tile: Ptr<'k, u8, Shared>, rows: &mut [[Var<'k, f32>; 2]; 2]) {
         let tiles = self.format.tiles();
-        let scales = tiles.scales(lane, tile);
+        let scales = tiles.scales(lane, tile, [lane.k.val(1.0); 2]);
         for set in 0..tiles.columns() / SET {
             for (step, codes) in (8 * set..).zip(tiles.codes(lane, tile, set)) {
                 lane.k.note("weights of four columns of both rows");
