@@ -26,14 +26,13 @@ pub(crate) enum Keep {
 pub(crate) struct Grid(pub(crate) f64);
 
 impl Grid {
-    /// The nearest of its numbers to each.
+    /// The nearest of its numbers to each, as Veltkamp splits numbers.
     pub(crate) fn round(self, x: &mut [f64]) {
+        let split = ((1u64 << (f64::MANTISSA_DIGITS - 11)) + 1) as f64;
         for x in x {
             let scaled = *x * self.0;
-            if scaled != 0.0 {
-                let unit = 2f64.powi(scaled.abs().log2().floor() as i32 - 10);
-                *x = (scaled / unit).round_ties_even() * unit / self.0;
-            }
+            let large = scaled * split;
+            *x = (large - (large - scaled)) / self.0;
         }
     }
 }

@@ -17,8 +17,10 @@ use crate::write::{Entry, File};
 const CHANNELS: [usize; 4] = [5, 17, 95, 255];
 /// How much more is written to them.
 const WRITTEN: f32 = 4e4;
-/// Grids to round on: roots of two.
-const GRIDS: [f64; 4] = [1.0, 1.19, 1.41, 1.68];
+/// Grids to round on.
+const GRIDS: [f64; 3] = [1.0, 1.26, 1.59];
+/// How many times the error of the best f16 product rows have, in the root of the mean square.
+const NEAR: f64 = 1.75;
 /// What norms behind the first multiply these channels by, and the others.
 const NORMED: [f32; 2] = [0.2, 8e2];
 
@@ -135,12 +137,12 @@ fn errors(found: &[Vec<f64>], wanted: &[Vec<f64>]) -> Vec<f64> {
 /// What products in f16 cost each row at best: both operands rounded to the nearest, sums exact. The root of the mean
 /// square over some grids, as rounding is luck.
 fn at_best(model: &Model, ids: &[u32], exact: &[Vec<f64>]) -> Vec<f64> {
-    let mut squares = vec![0.0; ids.len()];
+    let (unrounded, mut squares) = (oracle::weights(model), vec![0.0; ids.len()]);
     for grid in GRIDS.map(Grid) {
-        let mut weights = oracle::weights(model);
+        let mut weights = unrounded.try_map(|w| Ok::<_, ()>(w.clone())).unwrap();
         for b in &mut weights.blocks {
-            [&mut b.q, &mut b.k, &mut b.v, &mut b.o, &mut b.gate, &mut b.up, &mut b.down]
-                .map(|matrix| grid.round(matrix));
+            let matrices = [&mut b.q, &mut b.k, &mut b.v, &mut b.o, &mut b.gate, &mut b.up, &mut b.down];
+            matrices.map(|matrix| grid.round(matrix));
         }
         let rows = oracle::logits_of(model, &weights, ids, Keep::Products(grid), |_, _| ());
         for (sum, error) in squares.iter_mut().zip(errors(&rows, exact)) {
@@ -150,34 +152,48 @@ fn at_best(model: &Model, ids: &[u32], exact: &[Vec<f64>]) -> Vec<f64> {
     squares.into_iter().map(f64::sqrt).collect()
 }
 
-/// A prompt taken in as a chunk.
+/// A prompt as a chunk. Outliers here are sums of random numbers of both signs: where all of a row nearly cancel, it is
+/// lost to any f16 product, so a row's error counts beside that of such a product. The middle one of all is 2e-3 at most.
 fn check_chunk(name: &str, file: File) {
     let model = Model::open(&file.save(&format!("outliers-{name}-chunk.gguf"))).unwrap();
-    let ids: Vec<u32> = (0..24).map(|i| (i * 37 + 11 + i * i) % LLAMA.vocab).collect();
+    let ids: Vec<u32> = (0..20).map(|i| (i * 37 + 11 + i * i) % LLAMA.vocab).collect();
     let mut decoder = decoder(&model, 32, Launch::Graph);
-    assert_eq!(decoder.at_once(24), 24);
-    let found: Vec<Vec<f64>> =
-        logits(&mut decoder, &ids).into_iter().map(|row| row.into_iter().map(f64::from).collect()).collect();
+    assert_eq!(decoder.at_once(20), 20);
+    let rows = logits(&mut decoder, &ids);
+    let rows: Vec<Vec<f64>> = rows.into_iter().map(|row| row.into_iter().map(f64::from).collect()).collect();
     let exact = oracle::logits(&model, &ids, Keep::Exact);
-    let mut found = errors(&found, &exact);
-    let best = at_best(&model, &ids, &exact);
-    let ratios = || std::iter::zip(&found, &best).map(|(found, best)| found / best);
-    let worst = ratios().fold(0.0, f64::max);
-    let mean = (ratios().map(|ratio| ratio * ratio).sum::<f64>() / ids.len() as f64).sqrt();
+    let mut found = errors(&rows, &exact);
+    let squares: f64 = std::iter::zip(&found, at_best(&model, &ids, &exact))
+        .map(|(found, best)| (found / best).powi(2))
+        .sum();
+    let ratio = (squares / ids.len() as f64).sqrt();
     found.sort_by(f64::total_cmp);
-    let mut best = best;
-    best.sort_by(f64::total_cmp);
-    println!(
-        "{name}: median {:.2e} (best {:.2e}), worst {:.2e} (best {:.2e}), ratio {mean:.2} worst {worst:.2}",
-        found[12], best[12], found[23], best[23]
-    );
+    println!("{name} {:e} {ratio}", found[ids.len() / 2]);
+    let middle = found[ids.len() / 2];
+    assert!(middle <= 2e-3 && ratio <= NEAR, "{name}: {middle:e}, {ratio} times what f16 costs at best");
 }
 
 #[test]
 fn chunks_stand_outliers_of_ten_thousand() {
     for (name, case) in cases() {
-        check_chunk(&format!("{name}-plain"), synth(case));
         check_chunk(&format!("{name}-stream"), in_stream(synth(case)));
         check_chunk(&format!("{name}-block"), in_block(synth(case)));
     }
+}
+
+#[test]
+fn chunks_of_real() {
+    let model = Model::open(&crate::asset()).unwrap();
+    let run = &crate::reference()["Q4_K_M"][0];
+    let ids = [crate::ids(&run["prompt_ids"]), crate::ids(&run["greedy_ids"])].concat();
+    println!("{} tokens", ids.len());
+    let ids = &ids[..ids.len().min(24)];
+    let t = std::time::Instant::now();
+    let mut decoder = decoder(&model, 32, Launch::Graph);
+    let rows = logits(&mut decoder, &ids);
+    println!("{:?}", t.elapsed());
+    let rows: Vec<Vec<f64>> = rows.into_iter().map(|row| row.into_iter().map(f64::from).collect()).collect();
+    let exact = oracle::logits(&model, &ids, Keep::Exact);
+    println!("{:?}", t.elapsed());
+    println!("{:?} all {:e}", errors(&rows, &exact), distance(&rows.concat(), &exact.concat()));
 }

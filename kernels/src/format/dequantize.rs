@@ -74,18 +74,35 @@ pub(crate) struct CodeValues {
     pub(crate) bias: u32,
     /// The largest magnitude of a code less the bias.
     pub(crate) largest: u32,
+    /// The bit of a byte that counts one.
+    pub(crate) shift: u32,
 }
 
 impl CodeValues {
     /// Signed bytes of at most this magnitude.
     pub(crate) const fn signed(largest: u32) -> CodeValues {
-        CodeValues { signed: true, bias: 0, largest }
+        CodeValues { signed: true, bias: 0, largest, shift: 0 }
+    }
+
+    /// Codes from this bit of a byte on.
+    pub(crate) const fn from_bit(self, shift: u32) -> CodeValues {
+        CodeValues { shift, ..self }
+    }
+
+    /// What the fraction of a binary16 number adds a code to, without conversion.
+    fn base(self) -> f32 {
+        (1024 >> self.shift) as f32
+    }
+
+    /// What is subtracted then. Those of signed bytes have their highest bit inverted.
+    fn zero(self) -> f32 {
+        self.base() + if self.signed { 128.0 } else { self.bias as f32 }
     }
 }
 
 impl std::convert::From<Code> for CodeValues {
     fn from(Code { bits, bias, .. }: Code) -> Self {
-        CodeValues { signed: false, bias, largest: bias.max((1 << bits) - 1 - bias) }
+        CodeValues { signed: false, bias, largest: bias.max((1 << bits) - 1 - bias), shift: 0 }
     }
 }
 
@@ -97,27 +114,48 @@ pub(super) fn times<'k>(numbers: [F32<'k>; 2], unit: Units<'k>) -> [F32<'k>; 2] 
     [numbers[0] * unit[0], numbers[1] * unit[1]]
 }
 
-/// `scale * number + offset`.
+/// What a group makes of its numbers, which are codes less a bias.
 #[derive(Clone, Copy)]
-pub(crate) struct Affine<'k> {
-    pub(crate) scale: F32<'k>,
-    pub(crate) offset: Option<F32<'k>>,
+pub(crate) enum Affine<'k> {
+    /// `scale * number`
+    Scale(F32<'k>),
+    /// `scale * number + offset`
+    Offset(F32<'k>, F32<'k>),
+    /// `block * (scale * number)`, of bytes. `scale`, and its product with [`CodeValues::zero`], are exact in binary16: what
+    /// is rounded is the product with a number, if it has more than eleven bits, and the weight.
+    Block { block: F32<'k>, scale: F32<'k> },
 }
 
 impl<'k> Affine<'k> {
-    /// `scale * code - min`, of numbers that are codes less a bias.
+    /// `scale * code - min`.
     ///
     /// Scale and offset are rounded to binary16, and a group's weights share the error. With codes of 0 to 15 the minimum
     /// is about 8 scales, and both errors weigh twice as much as with codes of -8 to 7, whose offset is nearly 0.
     pub(crate) fn less(scale: F32<'k>, min: F32<'k>, values: CodeValues) -> Self {
-        Affine { scale, offset: Some(scale.fma(values.bias as f32, -min)) }
+        Affine::Offset(scale, scale.fma(values.bias as f32, -min))
+    }
+
+    /// The weights in `f32`.
+    pub(crate) fn weights(&self, numbers: impl IntoIterator<Item = F32<'k>>) -> Vec<F32<'k>> {
+        let (scale, offset) = match *self {
+            Affine::Scale(scale) => (scale, None),
+            Affine::Offset(scale, offset) => (scale, Some(offset)),
+            Affine::Block { block, scale } => (block * scale, None),
+        };
+        let weight = |number: F32<'k>| offset.map_or(number * scale, |offset| number * scale + offset);
+        numbers.into_iter().map(weight).collect()
     }
 }
 
-/// The scales of a tile, of rows `g` and `g + 8`, as two equal halves of a word.
-struct HalfScales<'k> {
-    scale: Val<'k, f16x2>,
-    offset: Option<Val<'k, f16x2>>,
+/// An [`Affine`] of a row, each number as two equal halves of a word.
+enum HalfScales<'k> {
+    Affine(Val<'k, f16x2>, Option<Val<'k, f16x2>>),
+    /// `zero` is what the scale makes of [`CodeValues::zero`], negated.
+    Block {
+        block: Val<'k, f16x2>,
+        scale: Val<'k, f16x2>,
+        zero: Val<'k, f16x2>,
+    },
 }
 
 /// A lane's tile, to be taken apart.
@@ -142,12 +180,22 @@ impl<'k> Dequantizer<'k> {
 
     /// Loads the scales of a tile.
     pub(crate) fn scales(&self, tile: TilePtr<'k>) -> TileScales<'k> {
-        let row = |affine: Affine<'k>| HalfScales {
-            scale: equal_halves(affine.scale),
-            offset: affine.offset.map(equal_halves),
-        };
         let groups = self.tiles.scales(&self.lane, tile, self.unit).into_iter();
-        TileScales(groups.map(|rows| rows.map(row)).collect())
+        TileScales(groups.map(|rows| rows.map(|row| self.halves(row))).collect())
+    }
+
+    fn halves(&self, affine: Affine<'k>) -> HalfScales<'k> {
+        match affine {
+            Affine::Scale(scale) => HalfScales::Affine(equal_halves(scale), None),
+            Affine::Offset(scale, offset) => {
+                HalfScales::Affine(equal_halves(scale), Some(equal_halves(offset)))
+            }
+            Affine::Block { block, scale } => {
+                let scale = equal_halves(scale);
+                let zero = scale * self.constant(-self.tiles.values().zero());
+                HalfScales::Block { block: equal_halves(block), scale, zero }
+            }
+        }
     }
 
     /// Loads the codes of the eight steps of set `set` of a tile.
@@ -185,15 +233,20 @@ impl<'k> Dequantizer<'k> {
     fn of_codes(&self, codes: &Codes<'k>, scales: &[HalfScales<'k>; 2]) -> A<'k> {
         let values = self.tiles.values();
         A(from_fn(|r| {
-            let number = match codes {
-                Codes::Nibbles(word) => self.nibble(*word, r, values),
-                Codes::Bytes(rows) => self.byte(rows[r % 2], r / 2, values),
-                _ => unreachable!("16-bit numbers have no codes"),
-            };
-            let HalfScales { scale, offset } = &scales[r % 2];
-            let weight = match offset {
-                Some(offset) => number.fma(*scale, *offset),
-                None => number.fma(*scale, self.constant(0.0)),
+            let weight = match (codes, &scales[r % 2]) {
+                (Codes::Bytes(rows), HalfScales::Block { block, scale, zero }) => {
+                    let scaled = self.above_base(rows[r % 2], r / 2, values).fma(*scale, *zero);
+                    scaled.fma(*block, self.constant(0.0))
+                }
+                (Codes::Bytes(rows), HalfScales::Affine(scale, offset)) => {
+                    let number = self.above_base(rows[r % 2], r / 2, values) + self.constant(-values.zero());
+                    number.fma(*scale, offset.unwrap_or_else(|| self.constant(0.0)))
+                }
+                (Codes::Nibbles(word), HalfScales::Affine(scale, offset)) => {
+                    let number = self.nibble(*word, r, values);
+                    number.fma(*scale, offset.unwrap_or_else(|| self.constant(0.0)))
+                }
+                _ => unreachable!("16-bit numbers have no codes, and blocks have bytes"),
             };
             weight.bits::<u32>()
         }))
@@ -215,10 +268,11 @@ impl<'k> Dequantizer<'k> {
         }
     }
 
-    fn byte(&self, word: U32<'k>, pair: usize, values: CodeValues) -> Val<'k, f16x2> {
-        let (word, bias) = if values.signed { (word ^ 0x8080_8080, 128) } else { (word, values.bias) };
-        let number = word.prmt(0x6464_6464, if pair == 0 { 0x4140 } else { 0x4342 }).bits::<f16x2>();
-        number + self.constant(-1024.0 - bias as f32)
+    /// Two bytes, each as its code above [`CodeValues::base`].
+    fn above_base(&self, word: U32<'k>, pair: usize, values: CodeValues) -> Val<'k, f16x2> {
+        let word = if values.signed { word ^ 0x8080_8080 } else { word };
+        let exponents = 0x6464_6464 - 0x0404_0404 * values.shift;
+        word.prmt(exponents, if pair == 0 { 0x4140 } else { 0x4342 }).bits()
     }
 }
 

@@ -146,7 +146,7 @@ impl TileFormat for IQ4_XS {
         let high = tile.at(lane.lane).at(HIGH).ld();
         let d = times(halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld()), unit);
         let scale = |i: u32| SIX_LESS_32.at(low.bfe(4 * i, 4) | (high.bfe(2 * i, 2) << 4), 0);
-        let row = |s: u32, r: u32| Affine { scale: d[r as usize] * scale(2 * s + r), offset: None };
+        let row = |s: u32, r: u32| Affine::Block { block: d[r as usize], scale: scale(2 * s + r) };
         [0, 1].map(|s| [0, 1].map(|r| row(s, r))).into()
     }
 

@@ -230,8 +230,10 @@ impl TileFormat for Legacy {
     fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
         let d = lane.group_halves(tile, self.scales()).map(halves);
         let m = self.min.then(|| lane.group_halves(tile, self.minima()).map(halves));
-        let affine =
-            |s: usize, r: usize| Affine { scale: d[s][r] * unit[r], offset: m.map(|m| m[s][r] * unit[r]) };
+        let affine = |s: usize, r: usize| {
+            let scale = d[s][r] * unit[r];
+            m.map_or(Affine::Scale(scale), |m| Affine::Offset(scale, m[s][r] * unit[r]))
+        };
         [0, 1].map(|s| [0, 1].map(|r| affine(s, r))).into()
     }
 

@@ -134,10 +134,8 @@ impl TileFormat for MXFP4 {
 
     fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
         let powers = tile.at(lane.lane * 4).at(E).cast::<u32>().ld();
-        let row = |s: u32, r: u32| Affine {
-            scale: half_power(powers.bfe(16 * s + 8 * r, 8)) * unit[r as usize],
-            offset: None,
-        };
+        let row =
+            |s: u32, r: u32| Affine::Scale(half_power(powers.bfe(16 * s + 8 * r, 8)) * unit[r as usize]);
         [0, 1].map(|s| [0, 1].map(|r| row(s, r))).into()
     }
 

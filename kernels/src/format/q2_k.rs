@@ -153,7 +153,7 @@ impl TileFormat for Q2_K {
     }
 
     fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
-        lane.two_bit_codes(tile, set, |low, _, _, _| low)
+        lane.two_bit_codes(tile, set, 0, |low, _, _, _| low)
     }
 
     fn values(&self) -> CodeValues {

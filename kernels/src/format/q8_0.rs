@@ -124,7 +124,7 @@ impl TileFormat for Q8_0 {
 
     fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
         let d = lane.group_halves(tile, CODES).map(halves);
-        d.map(|rows| [0, 1].map(|r| Affine { scale: rows[r] * unit[r], offset: None })).into()
+        d.map(|rows| [0, 1].map(|r| Affine::Scale(rows[r] * unit[r]))).into()
     }
 
     /// One set at a time: both would need too many registers for the whole batch.

@@ -66,13 +66,10 @@ impl RowBounds {
 /// The weights of four columns, of rows `g` and `g + 8`.
 fn weights<'k>(values: CodeValues, codes: &Codes<'k>, scales: Option<&[Affine<'k>; 2]>) -> [Vec<F32<'k>>; 2] {
     let four = |word: U32<'k>, r: usize| {
-        let Affine { scale, offset } = scales.expect("codes have scales")[r];
+        let affine = scales.expect("codes have scales")[r];
         let (word, bias) = if values.signed { (word ^ 0x8080_8080, 128) } else { (word, values.bias) };
-        let weight = |byte| {
-            let scaled = (number(word, byte) - bias as f32) * scale;
-            offset.map_or(scaled, |offset| scaled + offset)
-        };
-        (0..4).map(weight).collect()
+        let code = |byte| number(word, byte).fma(1.0 / (1 << values.shift) as f32, -(bias as f32));
+        affine.weights((0..4).map(code))
     };
     let pairs = |words: &[U32<'k>; 4], numbers: fn(U32<'k>) -> [F32<'k>; 2]| {
         [0, 1].map(|r| [numbers(words[r]), numbers(words[r + 2])].concat())
