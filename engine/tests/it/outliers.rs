@@ -8,7 +8,7 @@
 use ptx_gen::{bf16, f16};
 use warpwright_engine::{Launch, Model, Path};
 
-use crate::decode::{compare_logits, decoder, distance, logits};
+use crate::decode::{compare_logits, decoder, distance, logits, numbers};
 use crate::oracle::{self, Grid, Keep, Place};
 use crate::synth::{BF16, F16, Q4_0, Q4_K, Q5_K, Q6_K, Q8_0, Synth, synth};
 use crate::write::{Entry, File};
@@ -20,7 +20,7 @@ const WRITTEN: f32 = 4e4;
 /// Grids to round on.
 const GRIDS: [f64; 3] = [1.0, 1.26, 1.59];
 /// How many times the error of the best f16 product rows have, in the root of the mean square.
-const NEAR: f64 = 1.75;
+const NEAR: f64 = 2.0;
 /// What norms behind the first multiply these channels by, and the others.
 const NORMED: [f32; 2] = [0.2, 8e2];
 
@@ -141,8 +141,9 @@ fn at_best(model: &Model, ids: &[u32], exact: &[Vec<f64>]) -> Vec<f64> {
     for grid in GRIDS.map(Grid) {
         let mut weights = unrounded.try_map(|w| Ok::<_, ()>(w.clone())).unwrap();
         for b in &mut weights.blocks {
-            let matrices = [&mut b.q, &mut b.k, &mut b.v, &mut b.o, &mut b.gate, &mut b.up, &mut b.down];
-            matrices.map(|matrix| grid.round(matrix));
+            for matrix in [&mut b.q, &mut b.k, &mut b.v, &mut b.o, &mut b.gate, &mut b.up, &mut b.down] {
+                grid.round(matrix);
+            }
         }
         let rows = oracle::logits_of(model, &weights, ids, Keep::Products(grid), |_, _| ());
         for (sum, error) in squares.iter_mut().zip(errors(&rows, exact)) {
@@ -152,23 +153,19 @@ fn at_best(model: &Model, ids: &[u32], exact: &[Vec<f64>]) -> Vec<f64> {
     squares.into_iter().map(f64::sqrt).collect()
 }
 
-/// A prompt as a chunk. Outliers here are sums of random numbers of both signs: where all of a row nearly cancel, it is
-/// lost to any f16 product, so a row's error counts beside that of such a product. The middle one of all is 2e-3 at most.
+/// A prompt as a chunk, against float64. Outliers here are sums of random numbers of both signs, and where all of a row's
+/// happen to be small, any product in f16 is off by a percent. So a row counts beside what it would cost such a product;
+/// half of all are within 2e-3.
 fn check_chunk(name: &str, file: File) {
     let model = Model::open(&file.save(&format!("outliers-{name}-chunk.gguf"))).unwrap();
     let ids: Vec<u32> = (0..20).map(|i| (i * 37 + 11 + i * i) % LLAMA.vocab).collect();
     let mut decoder = decoder(&model, 32, Launch::Graph);
     assert_eq!(decoder.at_once(20), 20);
-    let rows = logits(&mut decoder, &ids);
-    let rows: Vec<Vec<f64>> = rows.into_iter().map(|row| row.into_iter().map(f64::from).collect()).collect();
     let exact = oracle::logits(&model, &ids, Keep::Exact);
-    let mut found = errors(&rows, &exact);
-    let squares: f64 = std::iter::zip(&found, at_best(&model, &ids, &exact))
-        .map(|(found, best)| (found / best).powi(2))
-        .sum();
-    let ratio = (squares / ids.len() as f64).sqrt();
+    let mut found = errors(&numbers(&logits(&mut decoder, &ids)), &exact);
+    let ratios = std::iter::zip(&found, at_best(&model, &ids, &exact)).map(|(found, best)| found / best);
+    let ratio = (ratios.map(|ratio| ratio * ratio).sum::<f64>() / ids.len() as f64).sqrt();
     found.sort_by(f64::total_cmp);
-    println!("{name} {:e} {ratio}", found[ids.len() / 2]);
     let middle = found[ids.len() / 2];
     assert!(middle <= 2e-3 && ratio <= NEAR, "{name}: {middle:e}, {ratio} times what f16 costs at best");
 }
@@ -179,21 +176,4 @@ fn chunks_stand_outliers_of_ten_thousand() {
         check_chunk(&format!("{name}-stream"), in_stream(synth(case)));
         check_chunk(&format!("{name}-block"), in_block(synth(case)));
     }
-}
-
-#[test]
-fn chunks_of_real() {
-    let model = Model::open(&crate::asset()).unwrap();
-    let run = &crate::reference()["Q4_K_M"][0];
-    let ids = [crate::ids(&run["prompt_ids"]), crate::ids(&run["greedy_ids"])].concat();
-    println!("{} tokens", ids.len());
-    let ids = &ids[..ids.len().min(24)];
-    let t = std::time::Instant::now();
-    let mut decoder = decoder(&model, 32, Launch::Graph);
-    let rows = logits(&mut decoder, &ids);
-    println!("{:?}", t.elapsed());
-    let rows: Vec<Vec<f64>> = rows.into_iter().map(|row| row.into_iter().map(f64::from).collect()).collect();
-    let exact = oracle::logits(&model, &ids, Keep::Exact);
-    println!("{:?}", t.elapsed());
-    println!("{:?} all {:e}", errors(&rows, &exact), distance(&rows.concat(), &exact.concat()));
 }

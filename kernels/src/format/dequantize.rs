@@ -8,6 +8,10 @@
 //! a code is the number `1024 + code`. Subtracting `1024 + bias` is exact, and one multiplication and addition, rounded
 //! once, applies the scale and the offset, which are rounded to binary16 before. They are multiplied by a power of two
 //! for each row, which the epilogue divides by, so that small weights do not become subnormal.
+//!
+//! Rounded scales and offsets are an error that a group's weights share. Formats with minima keep it small by their bias:
+//! [`Affine::less`]. Where a block has a scale for its groups' scales, which are integers, the first multiplication is by
+//! the integer instead, which no bit is lost for, and the second by the block's scale: [`Affine::Block`].
 
 use super::product::{TileLane, TilePtr};
 use super::unpack::Code;
@@ -133,6 +137,14 @@ impl<'k> Affine<'k> {
     /// is about 8 scales, and both errors weigh twice as much as with codes of -8 to 7, whose offset is nearly 0.
     pub(crate) fn less(scale: F32<'k>, min: F32<'k>, values: CodeValues) -> Self {
         Affine::Offset(scale, scale.fma(values.bias as f32, -min))
+    }
+
+    /// What is rounded to binary16 besides numbers of few bits, and must not be too large for it.
+    pub(crate) fn factor(&self) -> F32<'k> {
+        match *self {
+            Affine::Scale(scale) | Affine::Offset(scale, _) => scale,
+            Affine::Block { block, .. } => block,
+        }
     }
 
     /// The weights in `f32`.

@@ -15,7 +15,8 @@ args! {
     pub struct RowBoundsArgs {
         /// Tiles of `[rows, n]`
         w: In<u8>,
-        /// `[rows]`, in the order of the tiles: a power of two that brings the row's weights below 2^9.
+        /// `[rows]`, in the order of the tiles: a power of two that brings the row's weights below 2^9, and its scales
+        /// below 2^11.
         unit: Out<f32>,
         /// `[rows]`: the Euclidean length of the row.
         length: Out<f32>,
@@ -47,6 +48,12 @@ impl RowBounds {
     fn tile<'k>(&self, lane: &TileLane<'k>, tile: Ptr<'k, u8, Shared>, rows: &mut [[Var<'k, f32>; 2]; 2]) {
         let tiles = self.format.tiles();
         let scales = tiles.scales(lane, tile, [lane.k.val(1.0); 2]);
+        lane.k.note("a quarter of each scale, which must be finite even if all weights are zero");
+        for group in &scales {
+            for ([largest, _], affine) in rows.iter_mut().zip(group) {
+                largest.set(largest.get().max(affine.factor().abs() * 0.25));
+            }
+        }
         for set in 0..tiles.columns() / SET {
             for (step, codes) in (8 * set..).zip(tiles.codes(lane, tile, set)) {
                 lane.k.note("weights of four columns of both rows");
@@ -138,6 +145,7 @@ impl KernelDef for RowBounds {
     fn reference(&self, a: RowBoundsArgs<Cpu<'_>>) {
         let n = a.n as usize;
         for (i, weights) in tile::dequantize(self.format, a.w, n).chunks(n).enumerate() {
+            // Weights alone: no row of a case has a scale of four times its largest weight.
             let largest = weights.iter().fold(0.0f32, |largest, w| largest.max(w.abs()));
             let squares = weights.iter().map(|&w| f64::from(w).powi(2)).sum::<f64>();
             a.unit[i] = RowBounds::unit_of(largest);
