@@ -54,13 +54,17 @@ pub(crate) fn check_logits(model: &Model, path: &Path, rows: &[Vec<f32>], ids: &
 /// The same with other bounds: of all logits, and of a row.
 pub(crate) fn compare_logits(model: &Model, rows: &[Vec<f32>], ids: &[u32], bounds: [f64; 2]) {
     let all = |rows: &[Vec<f64>]| rows.concat();
-    let found: Vec<Vec<f64>> = rows.iter().map(|row| row.iter().map(|x| f64::from(*x)).collect()).collect();
+    let found = numbers(rows);
     let whole = distance(&all(&found), &all(&oracle::logits(model, ids, Keep::Exact)));
     assert!(whole <= bounds[0], "the relative error is {whole:e}");
     for (position, wanted) in oracle::logits(model, ids, Keep::Half).iter().enumerate() {
         let row = distance(&found[position], wanted);
         assert!(row <= bounds[1], "after position {position} the relative error is {row:e}");
     }
+}
+
+pub(crate) fn numbers(rows: &[Vec<f32>]) -> Vec<Vec<f64>> {
+    rows.iter().map(|row| row.iter().map(|x| f64::from(*x)).collect()).collect()
 }
 
 /// The L2 norm of the difference relative to that of what is wanted.

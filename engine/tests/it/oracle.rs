@@ -10,12 +10,41 @@ use warpwright_engine::gguf::Value;
 use warpwright_engine::model::{Block, Weight, Weights};
 use warpwright_kernels::{Activation, EmbeddingScale, Format};
 
-/// How keys and values are kept.
+/// What is rounded.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Keep {
     Exact,
-    /// In f16, as the library's cache does.
+    /// Keys and values to f16, as the library's cache does.
     Half,
+    /// Both operands of every product of a layer, attention's too, to the eleven bits of f16: what products on tensor
+    /// cores are at best. With another grid, between 1 and 2, other numbers are rounded up.
+    Products(Grid),
+}
+
+/// Numbers of eleven bits, divided by this.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct Grid(pub(crate) f64);
+
+impl Grid {
+    /// The nearest of its numbers to each, as Veltkamp splits numbers.
+    pub(crate) fn round(self, x: &mut [f64]) {
+        let split = ((1u64 << (f64::MANTISSA_DIGITS - 11)) + 1) as f64;
+        for x in x {
+            let scaled = *x * self.0;
+            let large = scaled * split;
+            *x = (large - (large - scaled)) / self.0;
+        }
+    }
+}
+
+impl Keep {
+    /// What enters a product of a layer.
+    fn operand(self, mut x: Vec<f64>) -> Vec<f64> {
+        if let Keep::Products(grid) = self {
+            grid.round(&mut x);
+        }
+        x
+    }
 }
 
 /// The logits after each of `ids`: one row a token.
@@ -72,16 +101,17 @@ pub(crate) fn logits_of(
         }
         for (block, cache) in std::iter::zip(&weights.blocks, &mut caches) {
             watch(Place::Stream, &x);
-            let normed = norm(&x, &block.attn_norm, epsilon);
+            let normed = keep.operand(norm(&x, &block.attn_norm, epsilon));
             let heads = attention(model, block, cache, &normed, position);
             add(&mut x, &after(heads, &block.attn_post_norm));
             watch(Place::Stream, &x);
-            let normed = norm(&x, &block.ffn_norm, epsilon);
+            let normed = keep.operand(norm(&x, &block.ffn_norm, epsilon));
             let gate = times(&block.gate, &normed);
             let up = times(&block.up, &normed);
             let gated = |(g, u)| activation(c.architecture.activation, g) * u;
             let inner: Vec<f64> = std::iter::zip(gate, up).map(gated).collect();
             watch(Place::Block, &inner);
+            let inner = keep.operand(inner);
             add(&mut x, &after(times(&block.down, &inner), &block.ffn_post_norm));
         }
         watch(Place::Stream, &x);
@@ -146,6 +176,7 @@ impl Cache {
         if self.keep == Keep::Half {
             k.iter_mut().chain(&mut v).for_each(|x| *x = f16::from_f32(*x as f32).to_f32().into());
         }
+        (k, v) = (self.keep.operand(k), self.keep.operand(v));
         self.k.push(k);
         self.v.push(v);
     }
@@ -166,6 +197,7 @@ fn attention(model: &Model, b: &Block<Vec<f64>>, cache: &mut Cache, x: &[f64], p
     rotate(model, &cache.layer, &mut q, position);
     rotate(model, &cache.layer, &mut k, position);
     cache.push(k, v);
+    let q = cache.keep.operand(q);
     let dim = c.head_dim as usize;
     let group = (c.heads / c.kv_heads) as usize;
     // Gemma 3 of 62 layers: `query_pre_attn_scalar` of its config.json.
@@ -178,14 +210,14 @@ fn attention(model: &Model, b: &Block<Vec<f64>>, cache: &mut Cache, x: &[f64], p
             .iter()
             .map(|k| dot(q, &k[from..from + dim]) / f64::from(scored).sqrt())
             .collect();
-        let shares = softmax(&scores);
+        let shares = cache.keep.operand(softmax(&scores));
         let mut y = vec![0.0; dim];
         for (share, v) in std::iter::zip(shares, &cache.v[first..]) {
             add(&mut y, &v[from..from + dim].iter().map(|v| share * v).collect::<Vec<_>>());
         }
         y
     });
-    times(&b.o, &heads.collect::<Vec<_>>())
+    times(&b.o, &cache.keep.operand(heads.collect()))
 }
 
 fn rotate(model: &Model, layer: &Layer, x: &mut [f64], position: usize) {

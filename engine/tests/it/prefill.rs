@@ -2,10 +2,14 @@
 
 use std::ops::ControlFlow::{self, Break, Continue};
 
+use ptx_gen::f16;
 use warpwright_engine::{Cached, Decoder, Error, Launch, Model, Options, Prefer};
 
 use crate::batch::{VOCAB, small};
-use crate::decode::{bits, distance, emulator, generate};
+use crate::decode::{bits, distance, emulator, generate, logits, numbers};
+use crate::oracle::{self, Keep};
+use crate::synth::{Q4_0, Synth, synth};
+use crate::write::Entry;
 
 fn model(test: &str) -> Model {
     small(&format!("prefill-{test}"))
@@ -140,6 +144,47 @@ fn chunks_of_every_length_agree() {
         let found = distance(&of(chunk), &wanted);
         assert!(found > 0.0 && found < 2e-3, "{chunk}: {found:e}");
     }
+}
+
+/// Products with a trained model's Q4_K and Q6_K, whose groups are rounded to binary16 while they are unpacked.
+#[test]
+fn a_chunk_of_a_trained_model_agrees_with_float64() {
+    let model = Model::open(&crate::asset()).unwrap();
+    let run = &crate::reference()["Q4_K_M"][0];
+    let ids = [crate::ids(&run["prompt_ids"]), crate::ids(&run["greedy_ids"])].concat();
+    let ids = &ids[..16];
+    let mut decoder = decoder(&model, Options::new(16, Launch::Eager));
+    let found = numbers(&logits(&mut decoder, ids)).concat();
+    let off = distance(&found, &oracle::logits(&model, ids, Keep::Exact).concat());
+    assert!(off < 1.6e-3, "{off:e}");
+}
+
+/// A row and a block whose weights are all zero, though their scales are not.
+#[test]
+fn zeros_with_large_scales_are_zeros() {
+    let zeros = |matrix: &mut Entry| {
+        for block in matrix.data.chunks_exact_mut(18).take(9) {
+            block[..2].copy_from_slice(&f16::from_f32(6e4).0.to_le_bytes());
+            block[2..].fill(0x88);
+        }
+    };
+    let file = synth(Synth {
+        arch: "llama",
+        formats: &[Q4_0],
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 64,
+        tied: false,
+        scaled: false,
+        vocab: VOCAB,
+    });
+    let file = file.edit("blk.0.ffn_up.weight", zeros);
+    let model = Model::open(&file.save("prefill-zeros.gguf")).unwrap();
+    let ids = &tokens(16);
+    let mut decoder = decoder(&model, Options::new(16, Launch::Eager));
+    let found = numbers(&logits(&mut decoder, ids)).concat();
+    let off = distance(&found, &oracle::logits(&model, ids, Keep::Exact).concat());
+    assert!(off < 2e-3, "{off:e}");
 }
 
 /// Of a text that is read in part, what was read counts, whatever steps were launched beyond.

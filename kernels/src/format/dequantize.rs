@@ -8,6 +8,10 @@
 //! a code is the number `1024 + code`. Subtracting `1024 + bias` is exact, and one multiplication and addition, rounded
 //! once, applies the scale and the offset, which are rounded to binary16 before. They are multiplied by a power of two
 //! for each row, which the epilogue divides by, so that small weights do not become subnormal.
+//!
+//! Rounded scales and offsets are an error that a group's weights share. Formats with minima keep it small by their bias:
+//! [`Affine::less`]. Where a block has a scale for its groups' scales, which are integers, the first multiplication is by
+//! the integer instead, which no bit is lost for, and the second by the block's scale: [`Affine::Block`].
 
 use super::product::{TileLane, TilePtr};
 use super::unpack::Code;
@@ -74,47 +78,110 @@ pub(crate) struct CodeValues {
     pub(crate) bias: u32,
     /// The largest magnitude of a code less the bias.
     pub(crate) largest: u32,
+    /// The bit of a byte that counts one.
+    pub(crate) shift: u32,
 }
 
 impl CodeValues {
     /// Signed bytes of at most this magnitude.
     pub(crate) const fn signed(largest: u32) -> CodeValues {
-        CodeValues { signed: true, bias: 0, largest }
+        CodeValues { signed: true, bias: 0, largest, shift: 0 }
+    }
+
+    /// Codes from this bit of a byte on.
+    pub(crate) const fn from_bit(self, shift: u32) -> CodeValues {
+        CodeValues { shift, ..self }
+    }
+
+    /// What the fraction of a binary16 number adds a code to, without conversion.
+    fn base(self) -> f32 {
+        (1024 >> self.shift) as f32
+    }
+
+    /// What is subtracted then. Those of signed bytes have their highest bit inverted.
+    fn zero(self) -> f32 {
+        self.base() + if self.signed { 128.0 } else { self.bias as f32 }
     }
 }
 
 impl std::convert::From<Code> for CodeValues {
     fn from(Code { bits, bias, .. }: Code) -> Self {
-        CodeValues { signed: false, bias, largest: bias.max((1 << bits) - 1 - bias) }
+        CodeValues { signed: false, bias, largest: bias.max((1 << bits) - 1 - bias), shift: 0 }
     }
 }
 
-/// `scale * number + offset`.
-#[derive(Clone, Copy)]
-pub(crate) struct Affine<'k> {
-    pub(crate) scale: F32<'k>,
-    pub(crate) offset: Option<F32<'k>>,
+/// The powers of two that rows `g` and `g + 8` are multiplied by.
+pub(crate) type Units<'k> = [F32<'k>; 2];
+
+/// Numbers of both rows, times their units.
+pub(super) fn times<'k>(numbers: [F32<'k>; 2], unit: Units<'k>) -> [F32<'k>; 2] {
+    [numbers[0] * unit[0], numbers[1] * unit[1]]
 }
 
-/// The scales of a tile, of rows `g` and `g + 8`, as two equal halves of a word.
-struct HalfScales<'k> {
-    scale: Val<'k, f16x2>,
-    offset: Option<Val<'k, f16x2>>,
+/// What a group makes of its numbers, which are codes less a bias.
+#[derive(Clone, Copy)]
+pub(crate) enum Affine<'k> {
+    /// `scale * number`
+    Scale(F32<'k>),
+    /// `scale * number + offset`
+    Offset(F32<'k>, F32<'k>),
+    /// `block * (scale * number)`, of bytes. `scale`, and its product with [`CodeValues::zero`], are exact in binary16: what
+    /// is rounded is the product with a number, if it has more than eleven bits, and the weight.
+    Block { block: F32<'k>, scale: F32<'k> },
+}
+
+impl<'k> Affine<'k> {
+    /// `scale * code - min`.
+    ///
+    /// Scale and offset are rounded to binary16, and a group's weights share the error. With codes of 0 to 15 the minimum
+    /// is about 8 scales, and both errors weigh twice as much as with codes of -8 to 7, whose offset is nearly 0.
+    pub(crate) fn less(scale: F32<'k>, min: F32<'k>, values: CodeValues) -> Self {
+        Affine::Offset(scale, scale.fma(values.bias as f32, -min))
+    }
+
+    /// What is rounded to binary16 besides numbers of few bits, and must not be too large for it.
+    pub(crate) fn factor(&self) -> F32<'k> {
+        match *self {
+            Affine::Scale(scale) | Affine::Offset(scale, _) => scale,
+            Affine::Block { block, .. } => block,
+        }
+    }
+
+    /// The weights in `f32`.
+    pub(crate) fn weights(&self, numbers: impl IntoIterator<Item = F32<'k>>) -> Vec<F32<'k>> {
+        let (scale, offset) = match *self {
+            Affine::Scale(scale) => (scale, None),
+            Affine::Offset(scale, offset) => (scale, Some(offset)),
+            Affine::Block { block, scale } => (block * scale, None),
+        };
+        let weight = |number: F32<'k>| offset.map_or(number * scale, |offset| number * scale + offset);
+        numbers.into_iter().map(weight).collect()
+    }
+}
+
+/// An [`Affine`] of a row, each number as two equal halves of a word.
+enum HalfScales<'k> {
+    Affine(Val<'k, f16x2>, Option<Val<'k, f16x2>>),
+    /// `zero` is what the scale makes of [`CodeValues::zero`], negated.
+    Block {
+        block: Val<'k, f16x2>,
+        scale: Val<'k, f16x2>,
+        zero: Val<'k, f16x2>,
+    },
 }
 
 /// A lane's tile, to be taken apart.
 pub(crate) struct Dequantizer<'k> {
     lane: TileLane<'k>,
     tiles: &'static dyn TileFormat,
-    /// The powers of two of rows `g` and `g + 8`.
-    unit: [F32<'k>; 2],
+    unit: Units<'k>,
 }
 
 /// The scales of the groups of a tile.
 pub(crate) struct TileScales<'k>(Vec<[HalfScales<'k>; 2]>);
 
 impl<'k> Dequantizer<'k> {
-    pub(crate) fn new(k: Builder<'k>, format: Format, unit: [F32<'k>; 2]) -> Self {
+    pub(crate) fn new(k: Builder<'k>, format: Format, unit: Units<'k>) -> Self {
         Dequantizer { lane: TileLane::new(k, format), tiles: format.tiles(), unit }
     }
 
@@ -125,12 +192,22 @@ impl<'k> Dequantizer<'k> {
 
     /// Loads the scales of a tile.
     pub(crate) fn scales(&self, tile: TilePtr<'k>) -> TileScales<'k> {
-        let row = |affine: Affine<'k>, unit: F32<'k>| HalfScales {
-            scale: equal_halves(affine.scale * unit),
-            offset: affine.offset.map(|offset| equal_halves(offset * unit)),
-        };
-        let groups = self.tiles.scales(&self.lane, tile).into_iter();
-        TileScales(groups.map(|[a, b]| [row(a, self.unit[0]), row(b, self.unit[1])]).collect())
+        let groups = self.tiles.scales(&self.lane, tile, self.unit).into_iter();
+        TileScales(groups.map(|rows| rows.map(|row| self.halves(row))).collect())
+    }
+
+    fn halves(&self, affine: Affine<'k>) -> HalfScales<'k> {
+        match affine {
+            Affine::Scale(scale) => HalfScales::Affine(equal_halves(scale), None),
+            Affine::Offset(scale, offset) => {
+                HalfScales::Affine(equal_halves(scale), Some(equal_halves(offset)))
+            }
+            Affine::Block { block, scale } => {
+                let scale = equal_halves(scale);
+                let zero = scale * self.constant(-self.tiles.values().zero());
+                HalfScales::Block { block: equal_halves(block), scale, zero }
+            }
+        }
     }
 
     /// Loads the codes of the eight steps of set `set` of a tile.
@@ -168,15 +245,20 @@ impl<'k> Dequantizer<'k> {
     fn of_codes(&self, codes: &Codes<'k>, scales: &[HalfScales<'k>; 2]) -> A<'k> {
         let values = self.tiles.values();
         A(from_fn(|r| {
-            let number = match codes {
-                Codes::Nibbles(word) => self.nibble(*word, r, values),
-                Codes::Bytes(rows) => self.byte(rows[r % 2], r / 2, values),
-                _ => unreachable!("16-bit numbers have no codes"),
-            };
-            let HalfScales { scale, offset } = &scales[r % 2];
-            let weight = match offset {
-                Some(offset) => number.fma(*scale, *offset),
-                None => number.fma(*scale, self.constant(0.0)),
+            let weight = match (codes, &scales[r % 2]) {
+                (Codes::Bytes(rows), HalfScales::Block { block, scale, zero }) => {
+                    let scaled = self.above_base(rows[r % 2], r / 2, values).fma(*scale, *zero);
+                    scaled.fma(*block, self.constant(0.0))
+                }
+                (Codes::Bytes(rows), HalfScales::Affine(scale, offset)) => {
+                    let number = self.above_base(rows[r % 2], r / 2, values) + self.constant(-values.zero());
+                    number.fma(*scale, offset.unwrap_or_else(|| self.constant(0.0)))
+                }
+                (Codes::Nibbles(word), HalfScales::Affine(scale, offset)) => {
+                    let number = self.nibble(*word, r, values);
+                    number.fma(*scale, offset.unwrap_or_else(|| self.constant(0.0)))
+                }
+                _ => unreachable!("16-bit numbers have no codes, and blocks have bytes"),
             };
             weight.bits::<u32>()
         }))
@@ -198,10 +280,11 @@ impl<'k> Dequantizer<'k> {
         }
     }
 
-    fn byte(&self, word: U32<'k>, pair: usize, values: CodeValues) -> Val<'k, f16x2> {
-        let (word, bias) = if values.signed { (word ^ 0x8080_8080, 128) } else { (word, values.bias) };
-        let number = word.prmt(0x6464_6464, if pair == 0 { 0x4140 } else { 0x4342 }).bits::<f16x2>();
-        number + self.constant(-1024.0 - bias as f32)
+    /// Two bytes, each as its code above [`CodeValues::base`].
+    fn above_base(&self, word: U32<'k>, pair: usize, values: CodeValues) -> Val<'k, f16x2> {
+        let word = if values.signed { word ^ 0x8080_8080 } else { word };
+        let exponents = 0x6464_6464 - 0x0404_0404 * values.shift;
+        word.prmt(exponents, if pair == 0 { 0x4140 } else { 0x4342 }).bits()
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::activations::Encoding;
 use super::bits::{Bits, Field, one};
-use super::dequantize::{Affine, CodeValues, Codes};
+use super::dequantize::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Fragment, LaneSplit, Unquantized};
 use super::pack::PackLane;
 use super::product::{RowSums, TileLane, TileProduct, TilePtr};
@@ -114,7 +114,7 @@ impl TileFormat for Half {
         CodeValues::signed(0)
     }
 
-    fn scales<'k>(&self, _: &TileLane<'k>, _: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+    fn scales<'k>(&self, _: &TileLane<'k>, _: TilePtr<'k>, _: Units<'k>) -> Vec<[Affine<'k>; 2]> {
         Vec::new()
     }
 

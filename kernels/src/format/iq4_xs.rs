@@ -4,7 +4,7 @@
 //! nibble of `scales_l`, the upper two bits are in `scales_h`. A tile has the nibbles, the scales, then `d`.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes};
+use super::dequantize::{Affine, CodeValues, Codes, Units, times};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::lookup::{IQ4, Table};
 use super::pack::PackLane;
@@ -141,12 +141,12 @@ impl TileFormat for IQ4_XS {
         CodeValues::signed(127)
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
         let low = tile.at(lane.lane * 2).at(LOW).cast::<u16>().ld();
         let high = tile.at(lane.lane).at(HIGH).ld();
-        let d = halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld());
+        let d = times(halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld()), unit);
         let scale = |i: u32| SIX_LESS_32.at(low.bfe(4 * i, 4) | (high.bfe(2 * i, 2) << 4), 0);
-        let row = |s: u32, r: u32| Affine { scale: d[r as usize] * scale(2 * s + r), offset: None };
+        let row = |s: u32, r: u32| Affine::Block { block: d[r as usize], scale: scale(2 * s + r) };
         [0, 1].map(|s| [0, 1].map(|r| row(s, r))).into()
     }
 

@@ -1,7 +1,7 @@
 //! Six-bit numbers, and the scales and minima of Q4_K and Q5_K, which are such numbers.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::Affine;
+use super::dequantize::{Affine, CodeValues, Units, times};
 use super::fragment::{Bytes, Group};
 use super::pack::{PackLane, load8};
 use super::product::{AND_OR, RowSums, Set, TileLane, TilePtr, number};
@@ -184,11 +184,11 @@ impl<'k> TileScales<'k> {
         TileScales { numbers, d: [first[0], second[0]], dmin: [first[1], second[1]] }
     }
 
-    /// The same by set and row.
-    pub(super) fn affine(&self) -> Vec<[Affine<'k>; 2]> {
-        let row = |numbers: &[F32<'k>; 4], r: usize| Affine {
-            scale: self.d[r] * numbers[2 * r],
-            offset: Some(-(self.dmin[r] * numbers[2 * r + 1])),
+    /// The same by set and row, of codes less the bias of `values`, times the rows' units.
+    pub(super) fn affine(&self, values: CodeValues, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
+        let (d, dmin) = (times(self.d, unit), times(self.dmin, unit));
+        let row = |numbers: &[F32<'k>; 4], r: usize| {
+            Affine::less(d[r] * numbers[2 * r], dmin[r] * numbers[2 * r + 1], values)
         };
         self.numbers.iter().map(|numbers| [0, 1].map(|r| row(numbers, r))).collect()
     }

@@ -4,7 +4,7 @@
 //! A tile has the nibbles, the fifth bits, then the scale and then the minimum of each group of 32.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes};
+use super::dequantize::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::lookup::{Lookup, Table};
 use super::pack::PackLane;
@@ -227,10 +227,13 @@ impl TileFormat for Legacy {
         }
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
         let d = lane.group_halves(tile, self.scales()).map(halves);
         let m = self.min.then(|| lane.group_halves(tile, self.minima()).map(halves));
-        let affine = |s: usize, r: usize| Affine { scale: d[s][r], offset: m.map(|m| m[s][r]) };
+        let affine = |s: usize, r: usize| {
+            let scale = d[s][r] * unit[r];
+            m.map_or(Affine::Scale(scale), |m| Affine::Offset(scale, m[s][r] * unit[r]))
+        };
         [0, 1].map(|s| [0, 1].map(|r| affine(s, r))).into()
     }
 

@@ -50,7 +50,7 @@ mod q8_0;
 use crate::case::Random;
 use activations::{ActivationBytes, Encoding};
 use bits::{Bits, Field, get};
-use dequantize::{Affine, CodeValues, Codes};
+use dequantize::{Affine, CodeValues, Codes, Units};
 use fragment::{Fragment, LaneSplit};
 use pack::PackLane;
 use product::{RowSums, TileLane, TileProduct, TilePtr};
@@ -224,8 +224,9 @@ pub(crate) trait TileFormat: Sync {
     /// What a code stands for.
     fn values(&self) -> CodeValues;
 
-    /// The scales of the lane's groups in a tile, of rows `g` and `g + 8`; none for numbers that need none.
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]>;
+    /// The scales of the lane's groups in a tile, of rows `g` and `g + 8`, times the rows' units; none for numbers that
+    /// need none.
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]>;
 
     /// Weights of a [`RowFragment`].
     fn row_len(&self) -> u32 {

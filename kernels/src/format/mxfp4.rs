@@ -5,7 +5,7 @@
 //! `ggml_e8m0_to_fp32_half`, for which 255 is no NaN but 2^127. A tile has the nibbles, then `e` of each group of 32.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes};
+use super::dequantize::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::lookup::{Lookup, Table};
 use super::pack::PackLane;
@@ -132,9 +132,10 @@ impl TileFormat for MXFP4 {
         CodeValues::signed(12)
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
         let powers = tile.at(lane.lane * 4).at(E).cast::<u32>().ld();
-        let row = |s: u32, r: u32| Affine { scale: half_power(powers.bfe(16 * s + 8 * r, 8)), offset: None };
+        let row =
+            |s: u32, r: u32| Affine::Scale(half_power(powers.bfe(16 * s + 8 * r, 8)) * unit[r as usize]);
         [0, 1].map(|s| [0, 1].map(|r| row(s, r))).into()
     }
 

@@ -6,13 +6,13 @@
 
 use super::activations::ActivationBytes;
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes};
+use super::dequantize::{Affine, CodeValues, Codes, Units, times};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::pack::PackLane;
 use super::product::{RowSums, TileLane, TileProduct, TilePtr, number};
 use super::row::RowFragment;
 use super::tile::lane;
-use super::unpack::{NIBBLE, TWO, bytes, halves, join, split};
+use super::unpack::{NIBBLE, TWO, TWO_LESS_2, bytes, halves, join, split};
 use super::{Block, BlockFormat, TileFormat, f16_value, put_f16, two_bits};
 use crate::case::Random;
 use ptx_gen::*;
@@ -153,20 +153,21 @@ impl TileFormat for Q2_K {
     }
 
     fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
-        lane.two_bit_codes(tile, set, |low, _, _, _| low)
+        lane.two_bit_codes(tile, set, 0, |low, _, _, _| low)
     }
 
     fn values(&self) -> CodeValues {
-        TWO.into()
+        TWO_LESS_2.into()
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
         let words = tile.at(lane.lane * 8).at(SCALES).cast::<u32>().ld2();
-        let d = tile.at(lane.g * 8).at(D).cast::<u32>().ld2().map(halves);
+        let [first, second] = tile.at(lane.g * 8).at(D).cast::<u32>().ld2().map(halves);
+        let (d, dmin) = (times([first[0], second[0]], unit), times([first[1], second[1]], unit));
         let row = |s: usize, r: usize| {
             let byte = (2 * (s % 2) + r) as u32;
             let [scale, min] = [0, 4].map(|from| number((words[s / 2] >> from) & 0x0f0f_0f0f, byte));
-            Affine { scale: d[r][0] * scale, offset: Some(-(d[r][1] * min)) }
+            Affine::less(d[r] * scale, dmin[r] * min, self.values())
         };
         (0..4).map(|s| [0, 1].map(|r| row(s, r))).collect()
     }

@@ -6,13 +6,14 @@
 //! tile has the low bits, the third bits, the scales, then `d`.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes};
+use super::dequantize::{Affine, CodeValues, Codes, Units, times};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::k_scales::{SIX_BITS, six_bits};
 use super::pack::{PackLane, Shift, TileRow};
 use super::product::{AND_OR, RowSums, TileLane, TileProduct, TilePtr, number};
 use super::row::RowFragment;
 use super::tile::lane;
+use super::two_bits::to_bit;
 use super::unpack::{SIX_LESS_32, THREE_LESS_4, bytes, halfword, halves, join, split};
 use super::{Block, BlockFormat, TileFormat, f16_value, put_f16, two_bits};
 use crate::case::Random;
@@ -161,24 +162,25 @@ impl TileFormat for Q3_K {
         lane.row_words(D, [join(a, b)]);
     }
 
+    /// From bit 4 on: `scale * (64 + 4)` has eleven bits.
     fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
         let third = tile.at(lane.lane * 16).at(THIRD).cast::<u32>().ld4();
-        lane.two_bit_codes(tile, set, |low, s, i, n| {
-            third_bit(third[s], 4 * i + n).lop3(0x0404_0404, low, AND_OR)
+        lane.two_bit_codes(tile, set, 4, |low, s, i, n| {
+            to_bit(6, third[s], 4 * i as u32 + n as u32).lop3(0x4040_4040, low, AND_OR)
         })
     }
 
     fn values(&self) -> CodeValues {
-        THREE_LESS_4.into()
+        CodeValues::from(THREE_LESS_4).from_bit(4)
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
         let [low, high] = lane.six_bit_words(tile, SCALES);
         let words = lane.six_bits(low, high);
-        let d = halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld());
+        let d = times(halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld()), unit);
         let row = |s: usize, r: usize| {
             let scale = number(words[r], s as u32) - 32.0;
-            Affine { scale: d[r] * scale, offset: None }
+            Affine::Block { block: d[r], scale }
         };
         (0..4).map(|s| [0, 1].map(|r| row(s, r))).collect()
     }
@@ -191,8 +193,9 @@ impl TileFormat for Q3_K {
         batch: &mut [RowSums<'k>],
     ) {
         let third = tile.at(product.lane * 16).at(THIRD).cast::<u32>().ld4();
-        let codes = product
-            .two_bits(tile, |low, s, i, n| third_bit(third[s], 4 * i + n).lop3(0x0404_0404, low, AND_OR));
+        let codes = product.two_bits(tile, |low, s, i, n| {
+            to_bit(2, third[s], 4 * i as u32 + n as u32).lop3(0x0404_0404, low, AND_OR)
+        });
         product.k.note("Q3_K: scales of a tile");
         let [low, high] = product.six_bit_words(tile, SCALES);
         let words = product.six_bits(low, high);
@@ -232,14 +235,6 @@ impl TileFormat for Q3_K {
         let scale = SIX_LESS_32.at((low & 15) | ((high & 3) << 4), 0);
         let scale = row.half(D, row.g, 4) * scale;
         codes.into_iter().map(|q| q * scale).collect()
-    }
-}
-
-/// Bit `bit` of each byte of `word`, at bit 2; the other bits are not cleared.
-fn third_bit(word: U32<'_>, bit: usize) -> U32<'_> {
-    match bit as u32 {
-        bit @ 0..=2 => word << (2 - bit),
-        bit => word >> (bit - 2),
     }
 }
 

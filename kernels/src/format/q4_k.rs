@@ -4,13 +4,13 @@
 //! the nibbles, then the scales.
 
 use super::bits::{Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes};
+use super::dequantize::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::k_scales::{self, LaneScales, TileScales};
 use super::pack::PackLane;
 use super::product::{RowSums, Set, TileLane, TileProduct, TilePtr};
 use super::row::RowFragment;
-use super::unpack::{NIBBLE, bytes, split};
+use super::unpack::{NIBBLE, NIBBLE_LESS_8, bytes, split};
 use super::{Block, BlockFormat, TileFormat, nibbles};
 use crate::case::Random;
 use crate::format::bits::BitRange;
@@ -112,11 +112,11 @@ impl TileFormat for Q4_K {
     }
 
     fn values(&self) -> CodeValues {
-        NIBBLE.into()
+        NIBBLE_LESS_8.into()
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
-        TileScales::load(lane, tile, SCALES).affine()
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
+        TileScales::load(lane, tile, SCALES).affine(self.values(), unit)
     }
 
     fn multiply<'k>(

@@ -4,14 +4,14 @@
 //! bits, then the scales.
 
 use super::bits::{BitRange, Bits, Field, two};
-use super::dequantize::{Affine, CodeValues, Codes};
+use super::dequantize::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::k_scales::{self, TileScales};
 use super::pack::{PackLane, load8};
 use super::product::{RowSums, TileLane, TileProduct, TilePtr};
 use super::q4_k::EightBytes;
 use super::row::RowFragment;
-use super::unpack::{FIVE, SELECT, bytes, split};
+use super::unpack::{FIVE, FIVE_LESS_16, SELECT, bytes, split};
 use super::{Block, BlockFormat, TileFormat, fifth_bits, nibbles};
 use crate::case::Random;
 use ptx_gen::*;
@@ -118,11 +118,11 @@ impl TileFormat for Q5_K {
     }
 
     fn values(&self) -> CodeValues {
-        FIVE.into()
+        FIVE_LESS_16.into()
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
-        TileScales::load(lane, tile, SCALES).affine()
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
+        TileScales::load(lane, tile, SCALES).affine(self.values(), unit)
     }
 
     fn multiply<'k>(

@@ -5,7 +5,7 @@
 //! rows: six bits in each of their bytes, and the fourth word's bits in the two that remain.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes};
+use super::dequantize::{Affine, CodeValues, Codes, Units, times};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::pack::{PackLane, Shift, TileRow};
 use super::product::{AND_OR, RowSums, TileLane, TileProduct, TilePtr};
@@ -138,25 +138,26 @@ impl TileFormat for Q6_K {
         lane.row_words(D, [join(a, b)]);
     }
 
-    /// Row `g + 8` counts 4: see [`six_bits`].
+    /// Codes are from bit 2 on, as those of row `g + 8` are anyway, see [`six_bits`]: `scale * (256 + 32)` has eleven bits,
+    /// `scale * (1024 + 32)` would have 13.
     fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
         let words: Vec<U32> = (0..3).flat_map(|c| lane.words(tile, 3 * set + c)).collect();
         let two = |words| {
             let [a, b, c, d] = six_bits(words);
-            [Codes::Bytes([a, b >> 2]), Codes::Bytes([c, d >> 2])]
+            [Codes::Bytes([a << 2, b]), Codes::Bytes([c << 2, d])]
         };
         words.chunks(3).flat_map(two).collect()
     }
 
     fn values(&self) -> CodeValues {
-        SIX_LESS_32.into()
+        CodeValues::from(SIX_LESS_32).from_bit(2)
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
         let scales = tile.at(lane.lane * 8).at(SCALES).cast::<u32>().ld2();
-        let d = halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld());
+        let d = times(halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld()), unit);
         let factor = |byte: usize| scales[byte / 4].bits::<i32>().bfe(8 * (byte as u32 % 4), 8).cvt::<f32>();
-        let row = |s: usize, r: usize| Affine { scale: d[r] * factor(2 * s + r), offset: None };
+        let row = |s: usize, r: usize| Affine::Block { block: d[r], scale: factor(2 * s + r) };
         (0..4).map(|s| [0, 1].map(|r| row(s, r))).collect()
     }
 

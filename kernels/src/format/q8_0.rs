@@ -3,7 +3,7 @@
 //! A tile has the bytes, then `d` of each group of 32.
 
 use super::bits::{Bits, Field, one};
-use super::dequantize::{Affine, CodeValues, Codes};
+use super::dequantize::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::pack::PackLane;
 use super::product::{RowSums, TileLane, TileProduct, TilePtr};
@@ -122,9 +122,9 @@ impl TileFormat for Q8_0 {
         CodeValues::signed(128)
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
         let d = lane.group_halves(tile, CODES).map(halves);
-        d.map(|rows| rows.map(|scale| Affine { scale, offset: None })).into()
+        d.map(|rows| [0, 1].map(|r| Affine::Scale(rows[r] * unit[r]))).into()
     }
 
     /// One set at a time: both would need too many registers for the whole batch.

@@ -59,16 +59,17 @@ impl<'k> TileLane<'k> {
 }
 
 impl<'k> TileLane<'k> {
-    /// The codes of set `set` of 128 columns: see [`two_bits`](TileLane::two_bits).
+    /// The codes of set `set` of 128 columns, from bit `at` of bytes on: see [`two_bits`](TileLane::two_bits).
     pub(super) fn two_bit_codes(
         &self,
         tile: TilePtr<'k>,
         set: u32,
+        at: u32,
         above: impl Fn(U32<'k>, usize, usize, usize) -> U32<'k>,
     ) -> Vec<dequantize::Codes<'k>> {
         let words = self.words(tile, set);
         let row = |(word, s, i): (U32<'k>, usize, usize), n: usize| {
-            above((word >> (2 * n as u32)) & 0x0303_0303, s, i, n)
+            above(to_bit(at, word, 2 * n as u32) & (0x0303_0303 << at), s, i, n)
         };
         let two = |(x, &word): (usize, &U32<'k>)| {
             let at = (word, 2 * set as usize + x / 2, x % 2);
@@ -86,4 +87,9 @@ impl<'k> RowFragment<'k> {
         let word = self.words(x >> 2, self.group_lane()).at(x & 3).ld() >> (self.second << 1);
         [word, word >> 4]
     }
+}
+
+/// Bit `bit` of each byte of `word`, and those above, at bit `to`; other bits are not cleared.
+pub(super) fn to_bit(to: u32, word: U32<'_>, bit: u32) -> U32<'_> {
+    if bit < to { word << (to - bit) } else { word >> (bit - to) }
 }

@@ -23,6 +23,7 @@ pub(super) struct Code {
 }
 
 pub(super) const TWO: Code = Code { bits: 2, flip: 0, bias: 0 };
+pub(super) const TWO_LESS_2: Code = Code { bits: 2, flip: 0, bias: 2 };
 pub(super) const THREE_LESS_4: Code = Code { bits: 3, flip: 0, bias: 4 };
 pub(super) const NIBBLE: Code = Code { bits: 4, flip: 0, bias: 0 };
 pub(super) const NIBBLE_LESS_8: Code = Code { bits: 4, flip: 0, bias: 8 };

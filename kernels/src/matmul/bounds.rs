@@ -15,7 +15,8 @@ args! {
     pub struct RowBoundsArgs {
         /// Tiles of `[rows, n]`
         w: In<u8>,
-        /// `[rows]`, in the order of the tiles: a power of two that brings the row's weights below 2^9.
+        /// `[rows]`, in the order of the tiles: a power of two that brings the row's weights below 2^9, and its scales
+        /// below 2^11.
         unit: Out<f32>,
         /// `[rows]`: the Euclidean length of the row.
         length: Out<f32>,
@@ -46,7 +47,13 @@ impl RowBounds {
     /// Adds a tile to the lane's largest weights and sums of squares of rows `g` and `g + 8`.
     fn tile<'k>(&self, lane: &TileLane<'k>, tile: Ptr<'k, u8, Shared>, rows: &mut [[Var<'k, f32>; 2]; 2]) {
         let tiles = self.format.tiles();
-        let scales = tiles.scales(lane, tile);
+        let scales = tiles.scales(lane, tile, [lane.k.val(1.0); 2]);
+        lane.k.note("a quarter of each scale, which must be finite even if all weights are zero");
+        for group in &scales {
+            for ([largest, _], affine) in rows.iter_mut().zip(group) {
+                largest.set(largest.get().max(affine.factor().abs() * 0.25));
+            }
+        }
         for set in 0..tiles.columns() / SET {
             for (step, codes) in (8 * set..).zip(tiles.codes(lane, tile, set)) {
                 lane.k.note("weights of four columns of both rows");
@@ -66,13 +73,10 @@ impl RowBounds {
 /// The weights of four columns, of rows `g` and `g + 8`.
 fn weights<'k>(values: CodeValues, codes: &Codes<'k>, scales: Option<&[Affine<'k>; 2]>) -> [Vec<F32<'k>>; 2] {
     let four = |word: U32<'k>, r: usize| {
-        let Affine { scale, offset } = scales.expect("codes have scales")[r];
+        let affine = scales.expect("codes have scales")[r];
         let (word, bias) = if values.signed { (word ^ 0x8080_8080, 128) } else { (word, values.bias) };
-        let weight = |byte| {
-            let scaled = (number(word, byte) - bias as f32) * scale;
-            offset.map_or(scaled, |offset| scaled + offset)
-        };
-        (0..4).map(weight).collect()
+        let code = |byte| number(word, byte).fma(1.0 / (1 << values.shift) as f32, -(bias as f32));
+        affine.weights((0..4).map(code))
     };
     let pairs = |words: &[U32<'k>; 4], numbers: fn(U32<'k>) -> [F32<'k>; 2]| {
         [0, 1].map(|r| [numbers(words[r]), numbers(words[r + 2])].concat())
@@ -141,6 +145,7 @@ impl KernelDef for RowBounds {
     fn reference(&self, a: RowBoundsArgs<Cpu<'_>>) {
         let n = a.n as usize;
         for (i, weights) in tile::dequantize(self.format, a.w, n).chunks(n).enumerate() {
+            // Weights alone: no row of a case has a scale of four times its largest weight.
             let largest = weights.iter().fold(0.0f32, |largest, w| largest.max(w.abs()));
             let squares = weights.iter().map(|&w| f64::from(w).powi(2)).sum::<f64>();
             a.unit[i] = RowBounds::unit_of(largest);
