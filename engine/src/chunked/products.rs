@@ -47,6 +47,9 @@ pub(crate) enum ProductKernel {
     Warps(Kernel<MatmulSync>),
 }
 
+/// Tokens up to which two products are one kernel. On an H100, prompts of 512 tokens gain 1 to 3 % by it, and those of 2,048
+/// lose up to 3 %.
+const PAIRED: u32 = 512;
 /// Tokens up to which the products of a pair divide the multiprocessors; of more, each has jobs for all.
 const DIVIDED: u32 = 128;
 /// Tokens of a block of a product of warps, of which those are taken that fit in shared memory.
@@ -131,6 +134,9 @@ impl Cores {
                 Product::Warps(_) => None,
             };
         let tokens = chosen.bucket;
+        if tokens > PAIRED {
+            return None;
+        }
         let share = (self.sms * second.rows / (first.rows + second.rows)).max(self.sms / 4);
         let pair = if tokens > DIVIDED {
             MatmulPair::of(of(self.sms, first)?, of(self.sms, second)?)?
