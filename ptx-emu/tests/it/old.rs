@@ -40,7 +40,8 @@ fn old_headers_are_known() {
 /// Without a mask, the lanes that execute it take part.
 #[test]
 fn shuffles_and_votes_need_no_mask() {
-    let rows: [(&str, fn(u32) -> u32); 5] = [
+    type OfLane = fn(u32) -> u32;
+    let rows: [(&str, OfLane); 5] = [
         ("shfl.bfly.b32 %d, %t, 1, 31;", |l| l ^ 1),
         ("shfl.down.b32 %d|%p0, %t, 4, 31; @!%p0 mov.u32 %d, 99;", |l| if l < 28 { l + 4 } else { 99 }),
         ("setp.lt.u32 %p0, %t, 3; vote.ballot.b32 %d, %p0;", |_| 7),
