@@ -315,6 +315,7 @@ const NEEDS: &[Need] = &[
     ("cvta", &[".param"], (7, 7), 70),
     ("wgmma", &[".u8", ".s8"], (8, 4), 90),
     ("setmaxnreg", &[], (8, 0), 90),
+    ("multimem", &[], (8, 1), 90),
 ];
 
 /// Instructions that only targets of one architecture have: those with a letter.

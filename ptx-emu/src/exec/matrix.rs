@@ -81,8 +81,14 @@ impl Worker<'_, '_> {
             for (r, row) in rows.iter().enumerate() {
                 for (half, part) in row.as_chunks::<4>().0.iter().enumerate() {
                     let at = addresses[8 * j + r] + 8 * half as u64;
-                    let offset = self.touch(w, 8 * j + r, at, 8, access)?;
                     let bits = part.iter().rev().fold(0, |bits, v| bits << 16 | u64::from(*v));
+                    let offset = match self.touch(w, 8 * j + r, at, 8, access) {
+                        Ok(offset) => offset,
+                        Err(fault) => {
+                            self.excuse_store(w, fault, (at, 8), bits)?;
+                            self.touch_tolerated(w, 8 * j + r, at, 8, access)
+                        }
+                    };
                     self.shared.write(offset, 8, bits);
                 }
             }

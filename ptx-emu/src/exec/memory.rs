@@ -392,7 +392,7 @@ impl Worker<'_, '_> {
                 let offset = match self.touch(w, lane, at[lane], bytes, access) {
                     Ok(offset) => offset,
                     Err(fault) => {
-                        self.excuse_store(fault, (at[lane], bytes), values[lane])?;
+                        self.excuse_store(w, fault, (at[lane], bytes), values[lane])?;
                         self.touch_tolerated(w, lane, at[lane], bytes, access)
                     }
                 };
@@ -543,60 +543,5 @@ impl Worker<'_, '_> {
         // A generic address may be one that `mapa` gave.
         let space = if space == Space::Generic { Space::Cluster } else { space };
         self.place_all(w, mask, space, out)
-    }
-
-    /// Lanes of one store that write the same address must write the same value.
-    #[inline]
-    pub(crate) fn check_same(
-        &self,
-        w: &Warp,
-        mask: u32,
-        addresses: &Addresses,
-        values: &[u64; 32],
-        bytes: u32,
-    ) -> Checked<()> {
-        if mask.count_ones() < 2 || are_distinct(addresses, mask, bytes) {
-            return Ok(());
-        }
-        self.check_same_slowly(w, mask, addresses, values, bytes)
-    }
-
-    fn check_same_slowly(
-        &self,
-        w: &Warp,
-        mask: u32,
-        addresses: &Addresses,
-        values: &[u64; 32],
-        bytes: u32,
-    ) -> Checked<()> {
-        let keep = u64::MAX >> (64 - 8 * bytes);
-        let mut order: [usize; 32] = std::array::from_fn(|i| i);
-        let active = &mut order[..];
-        active.sort_by_key(|l| (mask >> l & 1 == 0, addresses[*l]));
-        for pair in active[..mask.count_ones() as usize].windows(2) {
-            let (a, b) = (pair[0], pair[1]);
-            if addresses[a] == addresses[b] && (values[a] ^ values[b]) & keep != 0 {
-                return Err(self.stores_differ(w, a, b, addresses[a], values, keep));
-            }
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn stores_differ(
-        &self,
-        w: &Warp,
-        a: usize,
-        b: usize,
-        address: u64,
-        values: &[u64; 32],
-        keep: u64,
-    ) -> Box<Fault> {
-        let (one, two) = (values[a] & keep, values[b] & keep);
-        let what = format!("lanes {a} and {b} store 0x{one:x} and 0x{two:x} to the same address");
-        let mut fault = self.fault(w, 1 << a | 1 << b, Class::LanesStoreDifferent, what);
-        fault.instead = "let one lane store, or use an atomic";
-        self.locate(&mut fault, address);
-        fault
     }
 }

@@ -14,6 +14,7 @@ mod grid;
 mod hand_on;
 mod history;
 mod image;
+mod in_one_store;
 mod in_step;
 mod late;
 mod local;

@@ -103,6 +103,7 @@ fn pairs(regs: &mut Regs, mask: u32, op: &Op) -> Option<Result<(), Undefined>> {
     Some(match op {
         Op::SetPairP { test, p, q } => set_pair_predicates(regs, mask, test, [*p, *q]),
         Op::SetPair { test, d, one } => set_pair(regs, mask, test, *d, *one),
+        Op::Copies(all) => regs.copy_all(mask, all),
         Op::Video(v) => super::video::run(regs, mask, v),
         _ => return None,
     })
@@ -413,7 +414,6 @@ impl Worker<'_, '_> {
                 return Ok(is_space(&mut w.regs, mask, *d, *a, *space, constant));
             }
             Op::Clock { d, part } => self.clock(w, mask, *d, *part),
-            Op::Copies(all) => return Ok(w.regs.copy_all(mask, all)),
             Op::Trap => {
                 let mut fault = self.fault(w, mask, Class::Trap, "trap was executed");
                 fault.instead = "the kernel itself says that something is wrong";

@@ -7,6 +7,7 @@
 
 use super::block::{Checked, Worker};
 use super::global::read;
+use super::in_one_store::ROUNDED;
 use super::shared::Access;
 use super::trace::RacingAccess;
 use super::warp::Warp;
@@ -63,15 +64,17 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Whether a store leaves the bytes as they are.
+    /// Whether a store leaves the bytes as they are, or as rounding may have it.
     fn stores_the_same(&self, w: &Warp, lane: usize, t: &Transfer, (a, offset): (&Allocation, u64)) -> bool {
         let bytes = t.width.bytes;
         a.is_initialised(offset, u64::from(bytes) * t.regs.len() as u64)
             && t.regs.iter().enumerate().all(|(i, from)| {
                 let there = read(a, offset + u64::from(bytes) * i as u64, bytes);
                 let Some(from) = from else { return false };
-                self.take(w, *from, 1 << lane)
-                    .is_ok_and(|values| values[lane] & u64::MAX >> (64 - 8 * bytes) == there)
+                self.take(w, *from, 1 << lane).is_ok_and(|values| {
+                    let value = values[lane] & u64::MAX >> (64 - 8 * bytes);
+                    value == there || self.sums_apart(w.now.pc, (value, there), bytes)
+                })
             })
     }
 
@@ -90,6 +93,7 @@ impl Worker<'_, '_> {
     /// A race of a store to shared memory: tolerated if the value is there already, from a store.
     pub(super) fn excuse_store(
         &mut self,
+        w: &Warp,
         fault: Box<Fault>,
         (address, bytes): (u64, u32),
         value: u64,
@@ -99,8 +103,10 @@ impl Worker<'_, '_> {
             return Err(fault);
         }
         let offset = (address - u64::from(SHARED_BASE)) as usize;
-        match self.shared.read(offset, bytes) == value & u64::MAX >> (64 - 8 * bytes) {
+        let there = self.shared.read(offset, bytes);
+        match there == value & u64::MAX >> (64 - 8 * bytes) {
             true => self.tolerate(fault, SAME_VALUE),
+            false if self.sums_apart(w.now.pc, (there, value), bytes) => self.tolerate(fault, ROUNDED),
             false => Err(fault),
         }
     }

@@ -23,6 +23,7 @@ mod logic;
 mod manual;
 mod matrix;
 mod memory;
+mod multimem;
 mod narrow;
 pub(crate) mod number;
 mod packed;
@@ -79,6 +80,7 @@ const DECODERS: &[&[(&str, Decoder)]] = &[
     wmma::DECODERS,
     hints::DECODERS,
     image::DECODERS,
+    multimem::DECODERS,
 ];
 
 /// Arithmetic rows by chapter of the manual.
@@ -99,7 +101,7 @@ const ROWS: &[&[Row]] = &[
 ];
 
 /// Instructions of the manual that are parsed but not executed.
-const UNSUPPORTED: &[&str] = &["clusterlaunchcontrol", "istypep", "multimem", "tcgen05"];
+const UNSUPPORTED: &[&str] = &["clusterlaunchcontrol", "istypep", "tcgen05"];
 
 /// How an opcode is decoded.
 pub(crate) enum Lookup {
@@ -159,6 +161,7 @@ const OF_SUFFIXES: &[&str] = &[
     "a rounding mode such as",
     "are converted to .f16x2 only",
     "a vector has at most",
+    "no such type of this operation",
 ];
 
 /// Whether an instruction that is not decoded, for the reason that an error gives, is one of the manual.

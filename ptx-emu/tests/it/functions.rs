@@ -311,7 +311,7 @@ fn a_grid_meets_at_the_workspace_of_the_driver() {
 #[test]
 fn what_functions_lack_is_what_their_callers_lack() {
     let text = format!(
-        "{HEAD}.func lacks() {{ .reg .b32 %r<4>; multimem.red.add.u32 [%r1], %r0; ret; }}\n\
+        "{HEAD}.func lacks() {{ tcgen05.fence::before_thread_sync; ret; }}\n\
          .func between() {{ call lacks; ret; }}\n.extern .func elsewhere();\n\
          .entry uses() {{ call between; ret; }}\n.entry free() {{ ret; }}\n.entry asks() {{ call elsewhere; ret; }}\n"
     );
@@ -323,7 +323,7 @@ fn what_functions_lack_is_what_their_callers_lack() {
         }
         other => panic!("{other:?}"),
     };
-    assert_eq!(lacks("uses"), ["unsupported in ptx-emu: multimem.red.add.u32"]);
+    assert_eq!(lacks("uses"), ["unsupported in ptx-emu: tcgen05.fence::before_thread_sync"]);
     let wanted = "unsupported in ptx-emu: call of `elsewhere`, which this text declares and does not define";
     assert_eq!(lacks("asks"), [wanted]);
     assert_eq!(module.errors().len(), 2);

@@ -1,6 +1,6 @@
 //! Manual, "Data Movement and Conversion Instructions" and "atom", "red".
 
-use ptx_emu::Class;
+use ptx_emu::{Class, Module};
 
 use crate::machine::{SETUP, Setup, kernel, launch, words};
 
@@ -240,4 +240,31 @@ fn parameters_of_every_kind() {
     let (out, _) =
         launch(text, &[0; 16], 8, Setup { block: 1, ..SETUP }).unwrap_or_else(|fault| panic!("{fault}"));
     assert!(u64::from_le_bytes(out.try_into().expect("8 bytes")) > 0);
+}
+
+/// On one device, a multicast address is that of its memory.
+#[test]
+fn multicast_memory_of_one_device() {
+    let body =
+        ".reg .b32 %r<8>; .reg .f32 %f<4>; .reg .b64 %d0; .reg .pred %p; setp.ne.u32 %p, %t, 0; @%p bra END;
+        multimem.ld_reduce.relaxed.gpu.global.add.u32 %r0, [%in];
+        multimem.ld_reduce.weak.global.add.v2.f32 {%f0, %f1}, [%in+8];
+        multimem.ld_reduce.global.max.acc::f32.f16x2 %r1, [%in+16];
+        multimem.st.weak.global.v2.f32 [%out], {%f1, %f0};
+        st.global.u32 [%out+8], 5; multimem.red.release.gpu.global.add.u32 [%out+8], %r0;
+        st.global.u32 [%out+12], 0x3c003c00; multimem.red.relaxed.sys.global.add.f16x2 [%out+12], %r1;
+        multimem.red.min.s32 [%out+8], 9;
+        END:";
+    let input = [7, 0, 1f32.to_bits(), 2f32.to_bits(), 0x3c00_4000, 0];
+    let out = words(body, &input, 4, SETUP);
+    // 1 + 1 and 1 + 2 as halves.
+    assert_eq!(out, [2f32.to_bits(), 1f32.to_bits(), 9, 0x4000_4200]);
+    for wrong in [
+        "multimem.red.and.u32 [%in], %t;",
+        "multimem.ld_reduce.min.f32 %f, [%in];",
+        "multimem.st.v2.u32 [%in], {%t, %t};",
+    ] {
+        let text = kernel(&format!(".reg .f32 %f;\n{wrong}"));
+        assert!(Module::parse(&text).and_then(Module::complete).is_err(), "{wrong}");
+    }
 }

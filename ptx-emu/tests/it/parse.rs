@@ -228,9 +228,9 @@ const MIXED: &str = "
 .address_size 64
 .visible .entry reduces(.param .u64 t)
 {
-    .reg .b64 %t; .reg .b32 %r<2>;
+    .reg .b64 %t;
     ld.param.u64 %t, [t];
-    multimem.red.add.u32 [%t], %r0;
+    tcgen05.fence::before_thread_sync;
     ret;
 }
 .visible .entry runs() { ret; }
@@ -254,10 +254,10 @@ fn kernels_are_refused_one_by_one() {
     assert_eq!(refused, [("reduces", 1, false), ("wrong", 0, true)]);
     let lacks = module.kernel("reduces").expect_err("there are no reductions").to_string();
     let wanted = "kernel reduces cannot run here:
-line 9, column 5: unsupported in ptx-emu: multimem.red.add.u32
-    multimem.red.add.u32 [%t], %r0;";
+line 9, column 5: unsupported in ptx-emu: tcgen05.fence::before_thread_sync
+    tcgen05.fence::before_thread_sync;";
     assert_eq!(lacks, wanted);
-    assert_eq!(module.errors()[0].kind, ErrorKind::Unsupported("multimem.red.add.u32".into()));
+    assert_eq!(module.errors()[0].kind, ErrorKind::Unsupported("tcgen05.fence::before_thread_sync".into()));
 }
 
 /// ptxas takes 32 bits of an address of `red.async` without a state space, so they are not ill-formed.

@@ -1,0 +1,199 @@
+//! Lanes of one store that write to the same address, and sums that several warps store there.
+//!
+//! The values must be equal, as nothing says whose stays. Floats that differ by rounding alone are only noted: compilers
+//! reduce over a warp by shuffles and let all lanes store the sum, though the lanes fuse different products with it. How far
+//! such sums are apart depends on what cancels, so more is allowed where the value comes from a shuffle.
+
+use super::block::{Checked, Worker};
+use super::memory::{Addresses, are_distinct};
+use super::tolerated::parts;
+use super::warp::Warp;
+use crate::fault::SourcePlace;
+use crate::{Class, Fault};
+
+pub(super) const ROUNDED: &str =
+    "lanes of one store write floats to one address that differ by rounding: one of them stays";
+
+/// The greatest difference of values that differ by rounding, relative to the greater one, as powers of two: of any, and of
+/// what lanes have summed.
+const NEAR: i32 = -13;
+const NEAR_OF_SUMS: i32 = -4;
+/// Instructions between a value and its use that are looked at.
+const MOST_BETWEEN: usize = 256;
+/// Copies and sums of a value that are followed.
+const MOST_STEPS: usize = 4;
+
+/// Whether values are floats that differ by no more than 2 to the power of `near`, relatively.
+fn are_rounded_apart(a: u64, b: u64, bytes: u32, near: i32) -> bool {
+    let (a, b, least) = match bytes {
+        4 => {
+            let (a, b) = (f32::from_bits(a as u32), f32::from_bits(b as u32));
+            (f64::from(a), f64::from(b), f64::from(f32::MIN_POSITIVE))
+        }
+        8 => (f64::from_bits(a), f64::from_bits(b), f64::MIN_POSITIVE),
+        _ => return false,
+    };
+    let greater = a.abs().max(b.abs());
+    // Small integers are no normal floats.
+    let normal = a.is_finite() && b.is_finite() && a.abs() >= least && b.abs() >= least;
+    normal && (a - b).abs() <= greater * 2f64.powi(near)
+}
+
+/// Whether a store is of what lanes have summed: an operand of the last sum came from a shuffle.
+fn is_summed(places: &[SourcePlace], store: usize) -> bool {
+    let stored = parts(&places[store]).1.split_once(']').map_or("", |(_, values)| values);
+    registers(stored).any(|register| sums(places, store, register, MOST_STEPS))
+}
+
+/// Whether the value that a register has before an instruction is a sum with what came from a shuffle.
+fn sums(places: &[SourcePlace], before: usize, register: &str, steps: usize) -> bool {
+    let Some((at, name, sources)) = definition(places, before, register).filter(|_| steps > 0) else {
+        return false;
+    };
+    let shuffled =
+        |source| definition(places, at, source).is_some_and(|(_, name, _)| name.starts_with("shfl"));
+    match name.split('.').next() {
+        Some("add" | "fma" | "mul") if registers(sources).any(shuffled) => true,
+        Some("add" | "fma" | "mul" | "mov" | "cvt" | "selp") => {
+            registers(sources).any(|source| sums(places, at, source, steps - 1))
+        }
+        _ => false,
+    }
+}
+
+/// The nearest instruction before another that writes a register: where, its name, what it reads.
+fn definition<'c>(
+    places: &'c [SourcePlace],
+    before: usize,
+    register: &str,
+) -> Option<(usize, &'c str, &'c str)> {
+    let near = before.saturating_sub(MOST_BETWEEN)..before;
+    near.rev().find_map(|at| {
+        let (name, operands) = parts(&places[at]);
+        let (to, sources) = operands.split_once(',')?;
+        let writes = !name.starts_with("st.") && registers(to).any(|written| written == register);
+        writes.then_some((at, name, sources))
+    })
+}
+
+fn registers(operands: &str) -> impl Iterator<Item = &str> {
+    let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '%' | '$' | '_');
+    operands
+        .split(move |c| !part(c))
+        .filter(|word| word.starts_with(|c: char| c == '%' || c.is_ascii_alphabetic()))
+}
+
+impl Worker<'_, '_> {
+    /// Whether a store at `pc` is of sums of lanes, of which two values are rounded differently.
+    #[cold]
+    pub(super) fn sums_apart(&self, pc: u32, (a, b): (u64, u64), bytes: u32) -> bool {
+        are_rounded_apart(a, b, bytes, NEAR_OF_SUMS) && is_summed(&self.grid.code.places, pc as usize)
+    }
+
+    /// Lanes of one store that write the same address must write the same value.
+    #[inline]
+    pub(crate) fn check_same(
+        &self,
+        w: &Warp,
+        mask: u32,
+        addresses: &Addresses,
+        values: &[u64; 32],
+        bytes: u32,
+    ) -> Checked<()> {
+        if mask.count_ones() < 2 || are_distinct(addresses, mask, bytes) {
+            return Ok(());
+        }
+        self.check_same_slowly(w, mask, addresses, values, bytes)
+    }
+
+    fn check_same_slowly(
+        &self,
+        w: &Warp,
+        mask: u32,
+        addresses: &Addresses,
+        values: &[u64; 32],
+        bytes: u32,
+    ) -> Checked<()> {
+        let keep = u64::MAX >> (64 - 8 * bytes);
+        let mut order: [usize; 32] = std::array::from_fn(|i| i);
+        let active = &mut order[..];
+        active.sort_by_key(|l| (mask >> l & 1 == 0, addresses[*l]));
+        for pair in active[..mask.count_ones() as usize].windows(2) {
+            let (a, b) = (pair[0], pair[1]);
+            if addresses[a] == addresses[b] && (values[a] ^ values[b]) & keep != 0 {
+                let fault = self.stores_differ(w, a, b, addresses[a], values, keep);
+                let rounded = are_rounded_apart(values[a], values[b], bytes, NEAR);
+                match rounded || self.sums_apart(w.now.pc, (values[a], values[b]), bytes) {
+                    true => self.tolerate(fault, ROUNDED)?,
+                    false => return Err(fault),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn stores_differ(
+        &self,
+        w: &Warp,
+        a: usize,
+        b: usize,
+        address: u64,
+        values: &[u64; 32],
+        keep: u64,
+    ) -> Box<Fault> {
+        let (one, two) = (values[a] & keep, values[b] & keep);
+        let what = format!("lanes {a} and {b} store 0x{one:x} and 0x{two:x} to the same address");
+        let mut fault = self.fault(w, 1 << a | 1 << b, Class::LanesStoreDifferent, what);
+        fault.instead = "let one lane store, or use an atomic";
+        self.locate(&mut fault, address);
+        fault
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rounding_explains() {
+        let bits = |x: f32| u64::from(x.to_bits());
+        assert!(are_rounded_apart(bits(32.25), bits(32.250004), 4, NEAR));
+        assert!(!are_rounded_apart(bits(32.25), bits(32.5), 4, NEAR));
+        assert!(are_rounded_apart(bits(32.25), bits(32.5), 4, NEAR_OF_SUMS));
+        assert!(!are_rounded_apart(bits(1.0), bits(f32::NAN), 4, NEAR));
+        assert!(!are_rounded_apart(7, 8, 4, NEAR_OF_SUMS));
+        assert!(are_rounded_apart(1f64.to_bits(), (1f64 + f64::EPSILON).to_bits(), 8, NEAR));
+        assert!(!are_rounded_apart(1000, 1001, 8, NEAR));
+    }
+
+    #[test]
+    fn sums_with_what_was_shuffled() {
+        let rows = [
+            (
+                "shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1; add.f32 %r2, %r0, %r1; @%p st.shared.b32 [%a], %r2;",
+                true,
+            ),
+            (
+                "shfl.sync.bfly.b32 x, y, 1, 31, -1; fma.rn.f32 z, y, y, x; mov.b32 %r9, z; st.shared.b32 [%a], { %r9 };",
+                true,
+            ),
+            (
+                "shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1; add.f32 %r2, %r0, %r0; st.shared.b32 [%a], %r2;",
+                false,
+            ),
+            ("add.f32 %r2, %r0, %r1; st.shared.b32 [%r2], %r0;", false),
+        ];
+        for (text, wanted) in rows {
+            let place = |text: &str| SourcePlace {
+                line: 1,
+                column: 1,
+                text: text.trim().into(),
+                rust: None,
+                callers: vec![],
+            };
+            let places: Vec<SourcePlace> = text.split_terminator(';').map(place).collect();
+            assert_eq!(is_summed(&places, places.len() - 1), wanted, "{text}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! `multimem` (manual, "Multimem"): on one device, a multicast address is that of its own memory, so that a reduction over
+//! all devices is a load.
+
+use super::Decoder;
+use super::atomic::update_of;
+use super::memory::SCOPES;
+use crate::code::{Atomic, MemoryOrder, Op, RegisterOperand, Scope, Space, Transfer, Unwritten, Width};
+use crate::decode::Decode;
+use crate::parse::Parsed;
+use crate::parse::ast::{Operand, OperandKind};
+use crate::parse::types::{Kind, Type};
+
+pub(super) const DECODERS: &[(&str, Decoder)] = &[("multimem", multimem)];
+
+const INTEGERS: &[Type] = &[Type::B32, Type::B64, Type::U32, Type::U64, Type::S32, Type::S64];
+const FLOATS: &[Type] = &[Type::F16, Type::F16x2, Type::Bf16, Type::Bf16x2, Type::F32, Type::F64];
+
+/// Which of the instructions it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Load,
+    Store,
+    Reduce,
+}
+
+/// What the suffixes say.
+struct Suffixes {
+    order: MemoryOrder,
+    scope: Scope,
+    space: Space,
+    op: &'static str,
+    count: usize,
+    ty: Type,
+}
+
+/// `multimem.ld_reduce{.sem}{.scope}{.ss}.op{.acc}{.vec}.type d, [a]`, `multimem.st{.sem}{.scope}{.ss}{.vec}.type [a], b`,
+/// `multimem.red{.sem}{.scope}{.ss}.op{.vec}.type [a], b`
+fn multimem(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let form = d.require(&[(".ld_reduce", Form::Load), (".st", Form::Store), (".red", Form::Reduce)])?;
+    let s = suffixes(d, form)?;
+    d.operands(2, 2)?;
+    let (at, other) = if form == Form::Load { (1, 0) } else { (0, 1) };
+    let elements = elements(d, other, s.count)?;
+    if form == Form::Reduce {
+        return reduce(d, &s, elements);
+    }
+    let mut regs = Vec::new();
+    for element in elements {
+        let slot = match form {
+            Form::Load => d.element_dst(element, s.ty)?,
+            _ => d.element_src(element, s.ty)?,
+        };
+        regs.push(Some(RegisterOperand { slot, bits: s.ty.bits() }));
+    }
+    let transfer = Transfer {
+        space: s.space,
+        address: d.address(at, false)?,
+        width: Width { bytes: s.ty.bytes(), signed: s.ty.kind() == Kind::Signed },
+        regs,
+        read_only: false,
+        unwritten: Unwritten::Fault,
+        order: s.order,
+        scope: s.scope,
+        site: d.site(),
+    };
+    Ok(if form == Form::Load { Op::Load(Box::new(transfer)) } else { Op::Store(Box::new(transfer)) })
+}
+
+fn suffixes(d: &mut Decode<'_, '_>, form: Form) -> Parsed<Suffixes> {
+    let orders: &[(&str, MemoryOrder)] = match form {
+        Form::Load => &[
+            (".weak", MemoryOrder::Weak),
+            (".relaxed", MemoryOrder::Relaxed),
+            (".acquire", MemoryOrder::Acquire),
+        ],
+        Form::Store => &[
+            (".weak", MemoryOrder::Weak),
+            (".relaxed", MemoryOrder::Relaxed),
+            (".release", MemoryOrder::Release),
+        ],
+        Form::Reduce => &[(".relaxed", MemoryOrder::Relaxed), (".release", MemoryOrder::Release)],
+    };
+    let named = d.choose(orders);
+    let scope = match named {
+        Some(MemoryOrder::Relaxed | MemoryOrder::Acquire | MemoryOrder::Release) => Some(d.require(SCOPES)?),
+        _ => None,
+    };
+    let usual = if form == Form::Reduce { MemoryOrder::Relaxed } else { MemoryOrder::Weak };
+    let space = if d.eat(".global") { Space::Global } else { Space::Generic };
+    let operations = [".add", ".min", ".max", ".and", ".or", ".xor"].map(|op| (op, op));
+    let op = if form == Form::Store { "" } else { d.require(&operations)? };
+    d.choose(&[(".acc::f32", ()), (".acc::f16", ())]);
+    let count = d.choose(&[(".v2", 2), (".v4", 4), (".v8", 8)]).unwrap_or(1);
+    let ty = d.ty(&[INTEGERS, FLOATS].concat())?;
+    let halves = ty.bits() == 16 || matches!(ty, Type::F16x2 | Type::Bf16x2);
+    let floats = FLOATS.contains(&ty);
+    let bits = matches!(op, ".and" | ".or" | ".xor");
+    let wrong = count as u32 * ty.bytes() > 16
+        || count > 1 && !floats
+        || floats && (bits || !halves && matches!(op, ".min" | ".max"))
+        || matches!(ty, Type::B32 | Type::B64) && matches!(op, ".add" | ".min" | ".max")
+        || bits && !matches!(ty, Type::B32 | Type::B64);
+    if wrong {
+        return d.error(format!("`{}`: there is no such type of this operation", d.name()));
+    }
+    Ok(Suffixes {
+        order: named.unwrap_or(usual),
+        scope: scope.unwrap_or(Scope::Device),
+        space,
+        op,
+        count,
+        ty,
+    })
+}
+
+/// The elements of a vector, or one register.
+fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Operand<'a>]> {
+    let (elements, vector) = (d.elements(i), matches!(d.operand(i).kind, OperandKind::Vector(_)));
+    match elements.len() == count && vector == (count > 1) {
+        true => Ok(elements),
+        false => d.error(format!("`{}` needs {count} elements", d.name())),
+    }
+}
+
+fn reduce<'a>(d: &mut Decode<'_, 'a>, s: &Suffixes, elements: &'a [Operand<'a>]) -> Parsed<Op> {
+    let halves = s.ty.bits() == 16 || matches!(s.ty, Type::F16x2 | Type::Bf16x2);
+    let name = if halves { format!("{}.noftz", s.op) } else { s.op.to_string() };
+    let like = if s.ty == Type::S64 && s.op == ".add" { Type::U64 } else { s.ty };
+    let Some(f) = update_of(&name, like) else {
+        return d.error(format!("`{}`: there is no such type of this operation", d.name()));
+    };
+    let mut atomics = Vec::new();
+    for (i, element) in elements.iter().enumerate() {
+        let mut address = d.address(0, false)?;
+        address.offset += i as i64 * i64::from(s.ty.bytes());
+        let b = RegisterOperand { slot: d.element_src(element, s.ty)?, bits: s.ty.bits() };
+        atomics.push(Atomic {
+            space: s.space,
+            address,
+            bytes: s.ty.bytes(),
+            f,
+            d: None,
+            b,
+            c: None,
+            high: None,
+            order: s.order,
+            scope: s.scope,
+            site: d.site(),
+        });
+    }
+    match atomics.pop() {
+        Some(atomic) if atomics.is_empty() => Ok(Op::Atomic(Box::new(atomic))),
+        last => {
+            atomics.extend(last);
+            Ok(Op::Atomics(Box::new((s.count as u32 * s.ty.bytes(), atomics))))
+        }
+    }
+}
