@@ -89,7 +89,7 @@ impl CodeValues {
     }
 
     /// Codes from this bit of a byte on.
-    pub(crate) const fn from_bit(self, shift: u32) -> CodeValues {
+    pub(crate) const fn above_bit(self, shift: u32) -> CodeValues {
         CodeValues { shift, ..self }
     }
 

@@ -171,7 +171,7 @@ impl TileFormat for Q3_K {
     }
 
     fn values(&self) -> CodeValues {
-        CodeValues::from(THREE_LESS_4).from_bit(4)
+        CodeValues::from(THREE_LESS_4).above_bit(4)
     }
 
     fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {

@@ -150,7 +150,7 @@ impl TileFormat for Q6_K {
     }
 
     fn values(&self) -> CodeValues {
-        CodeValues::from(SIX_LESS_32).from_bit(2)
+        CodeValues::from(SIX_LESS_32).above_bit(2)
     }
 
     fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
