@@ -48,7 +48,8 @@ impl RowBounds {
     fn tile<'k>(&self, lane: &TileLane<'k>, tile: Ptr<'k, u8, Shared>, rows: &mut [[Var<'k, f32>; 2]; 2]) {
         let tiles = self.format.tiles();
         let scales = tiles.scales(lane, tile, [lane.k.val(1.0); 2]);
-        lane.k.note("a quarter of each scale, which must be finite even if all weights are zero");
+        // A scale must be finite in binary16 even if all its weights are zero.
+        lane.k.note("a quarter of each scale");
         for group in &scales {
             for ([largest, _], affine) in rows.iter_mut().zip(group) {
                 largest.set(largest.get().max(affine.factor().abs() * 0.25));
