@@ -89,13 +89,14 @@ fn suffixes(d: &mut Decode<'_, '_>, form: Form) -> Parsed<Suffixes> {
     let space = if d.eat(".global") { Space::Global } else { Space::Generic };
     let operations = [".add", ".min", ".max", ".and", ".or", ".xor"].map(|op| (op, op));
     let op = if form == Form::Store { "" } else { d.require(&operations)? };
-    d.choose(&[(".acc::f32", ()), (".acc::f16", ())]);
+    let accumulates = d.eat(".acc::f32");
     let count = d.choose(&[(".v2", 2), (".v4", 4), (".v8", 8)]).unwrap_or(1);
     let ty = d.ty(&[INTEGERS, FLOATS].concat())?;
     let halves = ty.bits() == 16 || matches!(ty, Type::F16x2 | Type::Bf16x2);
     let floats = FLOATS.contains(&ty);
     let bits = matches!(op, ".and" | ".or" | ".xor");
-    let wrong = count as u32 * ty.bytes() > 16
+    let wrong = accumulates && !(halves && op == ".add")
+        || count as u32 * ty.bytes() > 16
         || count > 1 && !floats
         || floats && (bits || !halves && matches!(op, ".min" | ".max"))
         || matches!(ty, Type::B32 | Type::B64) && matches!(op, ".add" | ".min" | ".max")

@@ -249,7 +249,7 @@ fn multicast_memory_of_one_device() {
         ".reg .b32 %r<8>; .reg .f32 %f<4>; .reg .b64 %d0; .reg .pred %p; setp.ne.u32 %p, %t, 0; @%p bra END;
         multimem.ld_reduce.relaxed.gpu.global.add.u32 %r0, [%in];
         multimem.ld_reduce.weak.global.add.v2.f32 {%f0, %f1}, [%in+8];
-        multimem.ld_reduce.global.max.acc::f32.f16x2 %r1, [%in+16];
+        multimem.ld_reduce.global.add.acc::f32.f16x2 %r1, [%in+16];
         multimem.st.weak.global.v2.f32 [%out], {%f1, %f0};
         st.global.u32 [%out+8], 5; multimem.red.release.gpu.global.add.u32 [%out+8], %r0;
         st.global.u32 [%out+12], 0x3c003c00; multimem.red.relaxed.sys.global.add.f16x2 [%out+12], %r1;
