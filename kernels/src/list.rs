@@ -493,18 +493,29 @@ impl List {
             narrow(64, 4, pairs(Q6_K, append(128, Pairing::Interleaved, false))),
             Matmul { tokens: 128, ..of(Q6_K, Epilogue::Append(append(128, Pairing::HalfSplit, true))) },
         ]);
-        let both = |first, second| MatmulPair::of(first, second).expect("they go together");
-        let values = |format, append| of(format, Epilogue::Append(append));
-        let [llama, qwen] = [append(128, Pairing::Interleaved, false), append(64, Pairing::HalfSplit, true)];
-        self.add([
-            both(Matmul { split: 2, ..pairs(Q4_K, llama) }, Matmul { split: 3, ..values(Q6_K, llama) }),
-            both(narrow(16, 3, pairs(Q4_K, qwen)), narrow(16, 2, values(Q5_K, qwen))),
-            both(
-                Matmul { tokens: 256, tail: 128, ..pairs(Q4_K, llama) },
-                Matmul { tokens: 128, ..values(Q6_K, llama) },
-            ),
-        ]);
+        self.matmul_pairs();
         self.matmul_sync(&order);
+    }
+
+    fn matmul_pairs(&mut self) {
+        let of = |tokens, parts, format, append, rows| Matmul {
+            tokens,
+            split: parts,
+            ..Matmul::new(format, Epilogue::Append(append), rows, 64)
+        };
+        let both = |append: Append, [first, second]: [(Format, u32, u32); 2], overlap| {
+            let product =
+                |(format, tokens, parts), rows| Matmul { overlap, ..of(tokens, parts, format, append, rows) };
+            let (first, second) = (product(first, append.pairs()), product(second, RowOrder::PLAIN));
+            MatmulPair::of(first, second).expect("they go together")
+        };
+        let llama = Append { head_dim: 128, pairing: Pairing::Interleaved, bias: false };
+        let qwen = Append { head_dim: 64, pairing: Pairing::HalfSplit, bias: true };
+        self.add([
+            both(llama, [(Q4_K, 64, 2), (Q6_K, 64, 3)], Overlap::No),
+            both(qwen, [(Q4_K, 16, 3), (Q5_K, 16, 2)], Overlap::Early),
+            both(llama, [(Q4_K, 128, 2), (Q6_K, 128, 2)], Overlap::No),
+        ]);
     }
 
     fn matmul_sync(&mut self, order: impl Fn(u32) -> ColumnOrder) {

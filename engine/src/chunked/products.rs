@@ -47,11 +47,9 @@ pub(crate) enum ProductKernel {
     Warps(Kernel<MatmulSync>),
 }
 
-/// Tokens up to which two products are one kernel. On an H100, prompts of 512 tokens gain 1 to 3 % by it, and those of 2,048
-/// lose up to 3 %.
-const PAIRED: u32 = 512;
-/// Tokens up to which the products of a pair divide the multiprocessors; of more, each has jobs for all.
-const DIVIDED: u32 = 128;
+/// Tokens up to which two products are one kernel. Of 512, prompts gain 1 to 3 % by it, but registers spill; of 2,048 they
+/// lose up to 3 % (an H100).
+const PAIRED: u32 = 128;
 /// Tokens of a block of a product of warps, of which those are taken that fit in shared memory.
 const WARPS_WIDTHS: [u32; 5] = [128, 96, 64, 32, 16];
 /// What a job costs besides its tokens, in tokens. Not measured: that of warpgroups.
@@ -116,11 +114,9 @@ impl Cores {
         }
     }
 
-    /// The products of two matrices with so many tokens as one kernel, where there is one: it saves the beginning and the end
-    /// of a kernel.
-    ///
-    /// Of few tokens, the multiprocessors are divided: the second matrix, of few rows, has some by its rows, but a
-    /// quarter at least, as parts of its columns are short.
+    /// The products of two matrices with few tokens as one kernel, where there is one: it saves the beginning and the end of
+    /// a kernel. They divide the multiprocessors: the second matrix, of few rows, has some by its rows, but a quarter at
+    /// least, as parts of its columns are short.
     pub(super) fn pair(
         self,
         [first, second]: [&Rows; 2],
@@ -128,23 +124,19 @@ impl Cores {
         chosen: Chosen,
         capacity: u32,
     ) -> Option<MatmulPair> {
+        let tokens = chosen.bucket;
+        if tokens > PAIRED {
+            return None;
+        }
         let of =
             |sms: u32, rows: &Rows| match (Cores { sms, ..self }).product(rows, epilogue, chosen, capacity) {
                 Product::Warpgroups(kernel) => Some(kernel),
                 Product::Warps(_) => None,
             };
-        let tokens = chosen.bucket;
-        if tokens > PAIRED {
-            return None;
-        }
         let share = (self.sms * second.rows / (first.rows + second.rows)).max(self.sms / 4);
-        let pair = if tokens > DIVIDED {
-            MatmulPair::of(of(self.sms, first)?, of(self.sms, second)?)?
-        } else {
-            let values = of(share, second)?;
-            let rest = self.sms.saturating_sub(values.items(second.rows, tokens)).max(share);
-            MatmulPair::of(of(rest, first)?, values)?
-        };
+        let values = of(share, second)?;
+        let rest = self.sms.saturating_sub(values.items(second.rows, tokens)).max(share);
+        let pair = MatmulPair::of(of(rest, first)?, values)?;
         let scratch = pair.first.scratch(first.rows, tokens);
         let others = pair.second.scratch(second.rows, tokens);
         (0..2).all(|i| scratch[i] + others[i] <= SCRATCH[i]).then_some(pair)

@@ -3,7 +3,7 @@
 use warpwright_driver::{Buffer, Context, Element, Error, Host, Queue, View, f16};
 use warpwright_kernels::batch::{BatchAttention, BatchAttentionArgs};
 use warpwright_kernels::matmul::{
-    AppendArgs, Epilogue, MatmulArgs, MatmulPairArgs, NormTokens, NormTokensArgs,
+    AppendArgs, Epilogue, MatmulArgs, MatmulPair, MatmulPairArgs, NormTokens, NormTokensArgs,
 };
 use warpwright_kernels::pipeline::EmbedTokenArgs;
 use warpwright_kernels::prompt::{Item, PromptAttentionArgs, RotateTokensArgs};
@@ -271,33 +271,44 @@ impl<'a> Pass<'a> {
                 }
             }
             Qkv::Pair(pair) => {
-                let [first, second] = [&rows.qkv[0], &rows.qkv[1]];
-                let [operand, operand2] = [first, second].map(operand);
-                let [partials, tickets] = pair.first.scratch(first.rows, self.given.tokens);
-                let [partials, partials2] = halves(&w.scratch.partials, partials);
-                let [tickets, tickets2] = halves(&w.scratch.tickets, tickets);
-                let args = MatmulPairArgs::<Host> {
-                    first: MatmulArgs::<Host> {
-                        y_rows,
-                        append: self.append(index, &bias),
-                        partials: &partials,
-                        tickets: &tickets,
-                        ..self.args(kernels.cores.sms, first, &operand)
-                    },
-                    w2: &second.tiles,
-                    unit2: &second.unit,
-                    x2: &operand2.values,
-                    rows2: second.rows,
-                    partials2: &partials2,
-                    tickets2: &tickets2,
-                };
-                queue.launch(&kernels.pairs[&pair], args)?;
+                let operands = [&rows.qkv[0], &rows.qkv[1]].map(|rows| (rows, operand(rows)));
+                self.pair(queue, &pair, operands, (index, &bias))?;
             }
         }
         match &w.raw {
             Some(raw) => self.rotate(queue, index, raw, block),
             None => Ok(()),
         }
+    }
+
+    /// Queries and keys, and values, as one kernel.
+    fn pair(
+        &self,
+        queue: &mut impl Queue,
+        pair: &MatmulPair,
+        [(first, operand), (second, operand2)]: [(&Rows, Operand); 2],
+        (index, bias): (usize, &View<f32>),
+    ) -> Result<(), Error> {
+        let (w, c, kernels) = (&self.chunked.workspace, &self.chunked.config, &self.chunked.kernels);
+        let [partials, tickets] = pair.first.scratch(first.rows, self.given.tokens);
+        let [partials, partials2] = halves(&w.scratch.partials, partials);
+        let [tickets, tickets2] = halves(&w.scratch.tickets, tickets);
+        let args = MatmulPairArgs::<Host> {
+            first: MatmulArgs::<Host> {
+                y_rows: workspace::raw_len(c),
+                append: self.append(index, bias),
+                partials: &partials,
+                tickets: &tickets,
+                ..self.args(kernels.cores.sms, first, &operand)
+            },
+            w2: &second.tiles,
+            unit2: &second.unit,
+            x2: &operand2.values,
+            rows2: second.rows,
+            partials2: &partials2,
+            tickets2: &tickets2,
+        };
+        queue.launch(&kernels.pairs[pair], args)
     }
 
     fn append<'s>(&'s self, index: usize, bias: &'s View<f32>) -> AppendArgs<Host<'s>> {

@@ -219,8 +219,7 @@ pub(super) fn program<'k>(k: Builder<'k>, stages: Stages, all: &[(Matmul, Matmul
     });
     k.barrier();
     let blocks = (0..).zip(all).map(|(i, (matmul, a))| {
-        let block = if i == 0 { k.ctaid() } else { k.nctaid() - 1 - k.ctaid() };
-        let jobs = Jobs::new(k, matmul, a, block);
+        let jobs = Jobs::new(k, matmul, a, i > 0);
         Block { k, matmul, a, jobs, weights: rings.weights(), panels: rings.panels(), depth: stages.depth }
     });
     let blocks: Vec<_> = blocks.collect();

@@ -42,8 +42,8 @@ pub(super) struct Jobs<'a, 'k> {
     k: Builder<'k>,
     matmul: &'a Matmul,
     a: &'a MatmulArgs<Dev<'k>>,
-    /// Which of the blocks this one is.
-    block: U32<'k>,
+    /// Whether the last block has the first job.
+    from_last: bool,
     /// Of the same rows, and of those with full width.
     token_jobs: U32<'k>,
     all: U32<'k>,
@@ -94,7 +94,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
         k: Builder<'k>,
         matmul: &'a Matmul,
         a: &'a MatmulArgs<Dev<'k>>,
-        block: U32<'k>,
+        from_last: bool,
     ) -> Self {
         let row_blocks = matmul.row_blocks();
         let row_jobs = (a.rows / ROWS + (row_blocks - 1)) / row_blocks;
@@ -107,7 +107,13 @@ impl<'a, 'k> Jobs<'a, 'k> {
             tail = Some(Tail { first, token_jobs: tail_jobs, all: (row_jobs - first) * tail_jobs });
             all = first * token_jobs;
         }
-        Jobs { k, matmul, a, block, token_jobs, all, tiles, tail }
+        Jobs { k, matmul, a, from_last, token_jobs, all, tiles, tail }
+    }
+
+    /// Which of the blocks this one is. Read where it is needed, as registers are few.
+    fn block(&self) -> U32<'k> {
+        let k = self.k;
+        if self.from_last { k.nctaid() - 1 - k.ctaid() } else { k.ctaid() }
     }
 
     fn part(&self, item: U32<'k>) -> Part<'k> {
@@ -123,15 +129,15 @@ impl<'a, 'k> Jobs<'a, 'k> {
     /// Each job of this block that has full width, or part of one.
     pub(super) fn each(&self, body: impl FnOnce(Part<'k>)) {
         let k = self.k;
-        k.for_each(self.block, self.all * self.matmul.split, k.nctaid(), |item| body(self.part(item)));
+        k.for_each(self.block(), self.all * self.matmul.split, k.nctaid(), |item| body(self.part(item)));
     }
 
     /// Each job of this block that is of the tail. It takes them where its jobs of full width end.
     pub(super) fn each_of_tail(&self, body: impl FnOnce(Part<'k>)) {
         let (k, Some(tail)) = (self.k, &self.tail) else { return };
         k.note("jobs of the last rows");
-        let rounds = (self.all.max(self.block) - self.block + (k.nctaid() - 1)) / k.nctaid();
-        let first = rounds.mad(k.nctaid(), self.block) - self.all;
+        let rounds = (self.all.max(self.block()) - self.block() + (k.nctaid() - 1)) / k.nctaid();
+        let first = rounds.mad(k.nctaid(), self.block()) - self.all;
         k.for_each(first, tail.all, k.nctaid(), |item| {
             let (rows, width) = (item / tail.token_jobs + tail.first, self.matmul.tail);
             let (token, first) = (item % tail.token_jobs * width, k.val(0));
