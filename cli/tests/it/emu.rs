@@ -41,18 +41,18 @@ fn what_is_lacking_is_counted() {
     assert_eq!(end.code, Some(1));
     assert!(end.out.contains("2 kernels, 1 of which cannot run"), "{}", end.out);
     assert!(
-        end.out.contains("lacks()\n    the emulator lacks multimem.red.add.u32 (line 11)\n"),
+        end.out.contains("lacks()\n    the emulator lacks istypep.texref (line 11)\n"),
         "{}",
         end.out
     );
     let end = emu("lacking", &["--missing"]);
     assert_eq!(end.code, Some(1));
-    assert!(end.out.starts_with("     1  multimem.red.add.u32  (first in line 11)\n"), "{}", end.out);
+    assert!(end.out.starts_with("     1  istypep.texref  (first in line 11)\n"), "{}", end.out);
     assert!(end.out.ends_with("lacking.ptx: the emulator lacks 1 form, in 1 place\n"), "{}", end.out);
     assert!(emu("clean", &["--missing"]).out.ends_with("clean.ptx: the emulator lacks nothing\n"));
     let end = emu("lacking", &["-k", "lacks"]);
     assert_eq!(end.code, Some(2));
-    assert!(end.err.contains("multimem.red.add.u32"), "{}", end.err);
+    assert!(end.err.contains("istypep.texref"), "{}", end.err);
     assert_eq!(emu("lacking", &["-k", "runs"]).code, Some(0));
 }
 

@@ -169,11 +169,11 @@ fn stale_and_foreign_handles_are_refused() {
 #[test]
 fn what_the_emulator_lacks_is_refused_at_first_use() {
     let emu = emu();
-    let reduced = ".visible .entry reduced(.param .u64 t)\n{\n.reg .b64 %t; .reg .b32 %r<2>;\nld.param.u64 %t, [t];\n\
-                    multimem.red.add.u32 [%t], %r1;\nret;\n}\n";
+    let reduced = ".visible .entry reduced(.param .u64 t)\n{\n.reg .b64 %t; .reg .pred %p<2>;\nld.param.u64 %t, [t];\n\
+                    istypep.texref %p1, %t;\nret;\n}\n";
     let module = emu.try_load(&format!("{PTX}{reduced}")).expect("it is PTX");
     let mut function = CUfunction::NULL;
     assert_eq!(code!(emu, cuModuleGetFunction(&mut function, module, c"add".as_ptr())), 0);
     assert_eq!(code!(emu, cuModuleGetFunction(&mut function, module, c"reduced".as_ptr())), 801);
-    assert!(emu.last_log().contains("unsupported in ptx-emu: multimem.red.add.u32"), "{}", emu.last_log());
+    assert!(emu.last_log().contains("unsupported in ptx-emu: istypep.texref"), "{}", emu.last_log());
 }
