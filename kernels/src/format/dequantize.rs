@@ -10,8 +10,8 @@
 //! for each row, which the epilogue divides by, so that small weights do not become subnormal.
 //!
 //! Rounded scales and offsets are an error that a group's weights share. Formats with minima keep it small by their bias:
-//! [`Affine::less`]. Where a block has a scale for its groups' scales, which are integers, the first multiplication is by
-//! the integer instead, which no bit is lost for, and the second by the block's scale: [`Affine::Block`].
+//! `Affine::less`. Where a block has a scale for its groups' scales, which are integers, the first multiplication is by
+//! the integer instead, which no bit is lost for, and the second by the block's scale: `Affine::Block`.
 
 use super::product::{TileLane, TilePtr};
 use super::unpack::Code;
