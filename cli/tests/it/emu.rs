@@ -40,11 +40,7 @@ fn what_is_lacking_is_counted() {
     let end = emu("lacking", &[]);
     assert_eq!(end.code, Some(1));
     assert!(end.out.contains("2 kernels, 1 of which cannot run"), "{}", end.out);
-    assert!(
-        end.out.contains("lacks()\n    the emulator lacks istypep.texref (line 11)\n"),
-        "{}",
-        end.out
-    );
+    assert!(end.out.contains("lacks()\n    the emulator lacks istypep.texref (line 11)\n"), "{}", end.out);
     let end = emu("lacking", &["--missing"]);
     assert_eq!(end.code, Some(1));
     assert!(end.out.starts_with("     1  istypep.texref  (first in line 11)\n"), "{}", end.out);
