@@ -113,6 +113,12 @@ const FORMS: &[&str] = &[
     "txq{.force_unnormalized_coords,.filter_mode,.addr_mode_0,.addr_mode_1,.addr_mode_2}.b32",
     "suq.memory_layout.b32",
     "sust.p{.1d,.2d,.3d,.a1d,.a2d}{,.v2,.v4}.b32{.trap,.clamp,.zero}",
+    // Bulk copies to multicast addresses.
+    "multimem.cp.async.bulk.bulk_group.global.shared::cta{,.cp_mask}",
+    "multimem.cp.reduce.async.bulk.bulk_group.global.shared::cta{.and,.or,.xor}{.b32,.b64}",
+    "multimem.cp.reduce.async.bulk.bulk_group.global.shared::cta.add{.u32,.s32,.u64,.f32,.f64,.noftz.f16,.noftz.bf16}",
+    "multimem.cp.reduce.async.bulk.bulk_group.global.shared::cta{.inc,.dec}.u32",
+    "multimem.cp.reduce.async.bulk.bulk_group.global.shared::cta{.min,.max}{.u32,.s32,.u64,.s64,.f16,.bf16}",
 ];
 
 /// Opcodes and first suffixes of instructions of which no form is decoded.
