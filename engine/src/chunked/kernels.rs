@@ -28,6 +28,7 @@ pub(crate) struct Kernels {
     pub(super) embed: BTreeMap<u32, EmbedKernel>,
     pub(super) norms: BTreeMap<NormTokens, Kernel<NormTokens>>,
     pub(super) products: BTreeMap<Product, ProductKernel>,
+    /// Of queries and keys, and of values in another format, with few tokens.
     pub(super) pairs: BTreeMap<MatmulPair, Kernel<MatmulPair>>,
     /// For models with head norms, by whether it overlaps.
     pub(super) rotate: BTreeMap<bool, Kernel<RotateTokens>>,

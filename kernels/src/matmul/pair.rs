@@ -93,8 +93,12 @@ impl KernelDef for MatmulPair {
         let fits = MatmulPair::of(self.first, self.second).is_some();
         self.require(fits, || "the two products do not go together".into())?;
         self.range("rows", a.first.rows, 1, u32::MAX - a.first.y_first)?;
-        self.first.check_all(&a.first)?;
-        self.second.check_all(&second!(a))?;
+        let named = |which: &str, e: ShapeError| ShapeError {
+            kernel: KernelDef::name(self),
+            what: format!("the {which} product: {}", e.what),
+        };
+        self.first.check_all(&a.first).map_err(|e| named("first", e))?;
+        self.second.check_all(&second!(a)).map_err(|e| named("second", e))?;
         let blocks = a.first.blocks.min(self.items([a.first.rows, a.rows2], a.first.tokens_given));
         Ok(Grid { shared: self.stages().shared(), ..Grid::line(blocks) })
     }

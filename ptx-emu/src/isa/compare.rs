@@ -276,19 +276,7 @@ fn pair_test(d: &mut Decode<'_, '_>, head: &Head<'_>, ty: Type) -> Parsed<PairTe
 }
 
 fn selp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    let ty = d.ty(&[
-        Type::B16,
-        Type::B32,
-        Type::B64,
-        Type::U16,
-        Type::U32,
-        Type::U64,
-        Type::S16,
-        Type::S32,
-        Type::S64,
-        Type::F32,
-        Type::F64,
-    ])?;
+    let ty = d.ty(super::vector::ELEMENTS)?;
     d.operands(4, 4)?;
     let (to, a, b) = (d.dst(0, ty)?, d.src(1, ty)?, d.src(2, ty)?);
     let c = match d.pred(3)? {

@@ -6,8 +6,8 @@ use crate::parse::ast::{Operand, OperandKind};
 use crate::parse::types::Type;
 use crate::parse::{Parsed, error};
 
-/// Types of elements.
-const ELEMENTS: &[Type] = &[
+/// Types of elements, which are also those that `selp` selects.
+pub(super) const ELEMENTS: &[Type] = &[
     Type::B16,
     Type::B32,
     Type::B64,
