@@ -1,10 +1,10 @@
 """Times products of cuBLAS the way `tests/examples/matmul.rs` times ours: a CUDA graph of launches that go through
 enough copies of the weights to find none in the L2 cache, a rest of 25 ms before it, the best of five.
 
-    python3 cublas.py 512,2048 [6144x4096,..] [float16,bfloat16]
+    python3 cublas.py 512,2048 [6144x4096,..] [float16,bfloat16,float16:float32]
 
-y = x W^T with x [tokens, n], W [rows, n] and y in the same type. Prints a line for each: type, rows, n, tokens, us, TFLOPS.
-Needs torch, which calls cuBLAS."""
+y = x W^T with x [tokens, n], W [rows, n] and y in the same type, or y in the type after a colon. Prints a line for each:
+type, rows, n, tokens, us, TFLOPS. Needs torch, which calls cuBLAS; a type of y needs torch 2.8."""
 
 import sys
 import time
@@ -15,19 +15,26 @@ SHAPES = "6144x4096,4096x4096,28672x4096,4096x14336,2048x1536,1536x1536,17920x15
 COLD = 256 << 20
 
 
-def measure(kind, rows, n, tokens):
+def measure(kind, result, rows, n, tokens):
     copies = min(max(COLD // (2 * rows * n), 2), 24)
     weights = [torch.rand(rows, n, device="cuda", dtype=kind) - 0.5 for _ in range(copies)]
     x = torch.rand(tokens, n, device="cuda", dtype=kind) - 0.5
-    y = torch.empty(tokens, rows, device="cuda", dtype=kind)
+    y = torch.empty(tokens, rows, device="cuda", dtype=result)
+
+    def multiply(w):
+        if result == kind:
+            torch.mm(x, w.t(), out=y)
+        else:
+            torch.mm(x, w.t(), out_dtype=result, out=y)
+
     flops = 2.0 * rows * n * tokens
     launches = min(max(copies, int(4e-3 / (flops / 6e14))), 200)
-    torch.mm(x, weights[0].t(), out=y)
+    multiply(weights[0])
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for launch in range(launches):
-            torch.mm(x, weights[launch % copies].t(), out=y)
+            multiply(weights[launch % copies])
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     best = float("inf")
     for _ in range(5):
@@ -46,11 +53,12 @@ def main():
     tokens = given.get(0, "512,2048")
     shapes, kinds = given.get(1, SHAPES), given.get(2, "float16,bfloat16")
     for kind in kinds.split(","):
+        types = [getattr(torch, name) for name in kind.split(":")]
         for shape in shapes.split(","):
             rows, n = map(int, shape.split("x"))
             for count in map(int, tokens.split(",")):
-                us, tflops = measure(getattr(torch, kind), rows, n, count)
-                print(f"{kind:<8} {rows:>6} {n:>6} {count:>6} {us:>8.2f} {tflops:>7.0f}")
+                us, tflops = measure(types[0], types[-1], rows, n, count)
+                print(f"{kind:<15} {rows:>6} {n:>6} {count:>6} {us:>8.2f} {tflops:>7.0f}")
 
 
 main()
