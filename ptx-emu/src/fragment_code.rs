@@ -186,6 +186,21 @@ impl Shape {
     }
 }
 
+/// `mma.m8n8k4` of halves: row and column of element `i` of a lane, in the product that its eight lanes compute. These are
+/// lanes `4 q` to `4 q + 3`, which have the first half, and those 16 behind them (manual, "Matrix Fragments for
+/// mma.m8n8k4 with .f16 floating point type").
+pub(crate) fn quad_place(f: &Fragment, by_rows: bool, lane: usize, i: usize) -> (usize, usize) {
+    let (t, half) = (lane % 4, lane / 16 * 4);
+    match (f.role, by_rows) {
+        (Role::Left, true) => (t + half, i),
+        (Role::Left, false) => (i + half, t),
+        (Role::Right, true) => (t, i + half),
+        (Role::Right, false) => (i, t + half),
+        (Role::Sum, _) if f.item == Item::F32 => ((t & 1) + (i & 2) + half, (i & 4) + (t & 2) + (i & 1)),
+        (Role::Sum, _) => (t + half, i),
+    }
+}
+
 /// A matrix in registers.
 #[derive(Clone, Debug)]
 pub(crate) struct Fragment {
@@ -227,6 +242,8 @@ pub(crate) struct Product {
     pub(crate) shape: Shape,
     /// Of which left elements are stored, if not all.
     pub(crate) sparsity: Option<Sparsity>,
+    /// If it is four products, each by eight lanes: whether their left and right factors lie by rows in these.
+    pub(crate) quads: Option<[bool; 2]>,
     /// Sums of integers are clamped.
     pub(crate) saturate: bool,
     /// Of bits: whether those are counted that differ, not those that are both set.

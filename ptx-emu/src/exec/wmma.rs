@@ -13,7 +13,7 @@ use super::warp::Warp;
 use crate::Class;
 use crate::code::{
     Address, Fragment, Item, MemoryOrder, Product, RegisterOperand, Role, Scope, Shape, Transfer, Unwritten,
-    WarpMatrix, Width,
+    WarpMatrix, Width, quad_place,
 };
 use crate::isa::number::{Half, Round, canon, narrow16, small_float};
 
@@ -39,6 +39,9 @@ impl Matrix {
 impl Worker<'_, '_> {
     pub(crate) fn multiply_fragments(&mut self, w: &mut Warp, mask: u32, p: &Product) -> Checked<()> {
         self.check_whole(w, mask)?;
+        if let Some(by_rows) = p.quads {
+            return self.multiply_quads(w, p, by_rows);
+        }
         let read = |f: &Fragment| self.gathered(w, p.shape, f);
         let (b, c) = (read(&p.b)?, read(&p.c)?);
         let (a, columns) = match p.sparsity {
@@ -59,6 +62,51 @@ impl Worker<'_, '_> {
         }
         scatter(w, p.shape, &p.d, &d);
         Ok(())
+    }
+
+    /// Four products, of which each eight lanes hold one.
+    fn multiply_quads(&self, w: &mut Warp, p: &Product, [left, right]: [bool; 2]) -> Checked<()> {
+        let read = |f: &Fragment, by_rows| self.quads(w, p.shape, f, by_rows);
+        let (a, b, c) = (read(&p.a, left)?, read(&p.b, right)?, read(&p.c, true)?);
+        let d: [Matrix; 4] = std::array::from_fn(|quad| {
+            let mut d = Matrix::new(p.shape.extent(Role::Sum));
+            for (i, to) in d.bits.iter_mut().enumerate() {
+                let (row, column) = (i / p.shape.columns, i % p.shape.columns);
+                let factor = |k| (a[quad].at(row, k), b[quad].at(k, column));
+                let factors: Vec<_> = (0..p.shape.depth).map(factor).collect();
+                *to = sum(p, &factors, c[quad].at(row, column));
+            }
+            d
+        });
+        let (each, bits) = (p.d.item.each(), p.d.item.bits());
+        for (r, slot) in p.d.slots.iter().enumerate() {
+            let values: [u64; 32] = std::array::from_fn(|lane| {
+                let element = |i: usize| {
+                    let (row, column) = quad_place(&p.d, true, lane, r * each + i);
+                    d[lane / 4 % 4].at(row, column) << (bits * i)
+                };
+                (0..each).map(element).fold(0, |all, bits| all | bits)
+            });
+            super::memory::put(w, register(p.d.item, *slot), u32::MAX, &values);
+        }
+        Ok(())
+    }
+
+    /// A matrix of each of four products.
+    fn quads(&self, w: &Warp, shape: Shape, f: &Fragment, by_rows: bool) -> Checked<[Matrix; 4]> {
+        let mut out: [Matrix; 4] = std::array::from_fn(|_| Matrix::new(shape.extent(f.role)));
+        let (each, bits) = (f.item.each(), f.item.bits());
+        for (r, slot) in f.slots.iter().enumerate() {
+            let register = self.take(w, register(f.item, *slot), u32::MAX)?;
+            for (lane, value) in register.iter().enumerate() {
+                for i in 0..each {
+                    let (row, column) = quad_place(f, by_rows, lane, r * each + i);
+                    let to = &mut out[lane / 4 % 4];
+                    to.bits[row * to.columns + column] = value >> (bits * i) & u64::MAX >> (64 - bits);
+                }
+            }
+        }
+        Ok(out)
     }
 
     /// The matrix that registers hold.

@@ -143,13 +143,15 @@ fn wmma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
 }
 
+/// Whether rows lie one after another.
+const LAYOUTS: &[(&str, bool)] = &[(".row", true), (".col", false)];
+
 /// `{.row, .col}.shape` in either order: whether rows lie one after another, the shape and its name.
 fn layout<'a>(d: &mut Decode<'_, 'a>) -> Parsed<(bool, &'a str, Shape)> {
-    let rows = &[(".row", true), (".col", false)];
     if let Some((name, shape)) = shaped(d) {
-        return Ok((d.require(rows)?, name, shape));
+        return Ok((d.require(LAYOUTS)?, name, shape));
     }
-    let by_rows = d.require(rows)?;
+    let by_rows = d.require(LAYOUTS)?;
     match shaped(d) {
         Some((name, shape)) => Ok((by_rows, name, shape)),
         None => unsupported(d),
@@ -248,14 +250,14 @@ fn multiply(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     finish(d, Kind::Wmma, (name, shape), types, bits)
 }
 
-/// `mma.sync.aligned.shape.row.col{.satfinite}.types{.op.popc} d, a, b, c` and
+/// `mma.sync.aligned.shape.row.col{.satfinite}.types{.op.popc} d, a, b, c`, with other layouts as [`quads`] has them, and
 /// `mma.sp{::ordered_metadata}.sync.aligned.shape.row.col{.satfinite}.types d, a, b, c, metadata, selector`
 pub(super) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let sparse = [(".sp", Kind::Sparse), (".sp::ordered_metadata", Kind::Ordered)];
     let kind = d.choose(&sparse).unwrap_or(Kind::Mma);
     sync(d)?;
     let Some((name, shape)) = shaped(d) else { return unsupported(d) };
-    let by_row = d.eat(".row") && d.eat(".col");
+    let layouts = [d.choose(LAYOUTS), d.choose(LAYOUTS)];
     let saturate = d.eat(".satfinite");
     let mut types = [F32; 4];
     for ty in &mut types {
@@ -264,8 +266,15 @@ pub(super) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             None => return unsupported(d),
         }
     }
+    if let (".m8n8k4", [of_d, F16, F16, of_c], [Some(a), Some(b)]) = (name, types, layouts) {
+        return if kind == Kind::Mma && !saturate {
+            quads(d, shape, [of_d, of_c], [a, b])
+        } else {
+            unsupported(d)
+        };
+    }
     let bits = d.choose(&[(".and", false), (".xor", true)]);
-    let whole = by_row && (bits.is_none() || d.eat(".popc"));
+    let whole = layouts == [Some(true), Some(false)] && (bits.is_none() || d.eat(".popc"));
     if !whole || types[0] != types[3] {
         return unsupported(d);
     }
@@ -278,6 +287,31 @@ pub(super) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         _ if saturate => unsupported(d),
         op => Ok(op),
     }
+}
+
+/// `mma.sync.aligned.m8n8k4.layout.layout.type.f16.f16.type d, a, b, c`: four products, as sm_70 has them.
+fn quads(d: &mut Decode<'_, '_>, shape: Shape, [of_d, of_c]: [Item; 2], by_rows: [bool; 2]) -> Parsed<Op> {
+    let known = matches!([of_d, of_c], [F16 | F32, F16] | [F32, F32]);
+    if !known || d.peek().is_some() {
+        return unsupported(d);
+    }
+    d.operands(4, 4)?;
+    let mut of = |i, role, item: Item| {
+        let elements = if role == Role::Sum { 8 } else { 4 };
+        let ty = if item == F32 { Type::F32 } else { Type::F16x2 };
+        Ok(Fragment { role, item, slots: registers(d, i, ty, elements / item.each())? })
+    };
+    Ok(Op::Product(Box::new(Product {
+        shape,
+        sparsity: None,
+        quads: Some(by_rows),
+        saturate: false,
+        exclusive: false,
+        d: of(0, Role::Sum, of_d)?,
+        a: of(1, Role::Left, F16)?,
+        b: of(2, Role::Right, F16)?,
+        c: of(3, Role::Sum, of_c)?,
+    })))
 }
 
 fn finish(
@@ -301,6 +335,7 @@ fn finish(
     Ok(Op::Product(Box::new(Product {
         shape,
         sparsity,
+        quads: None,
         saturate,
         exclusive: bits == Some(true),
         d: fragment(d, 0, shape, Role::Sum, of_d, wide)?,

@@ -268,6 +268,82 @@ fn products_of_seldom_forms() {
     }
 }
 
+/// `mma.m8n8k4` of halves: lanes 4 q to 4 q + 3 and 4 q + 16 to 4 q + 19 hold product q.
+#[test]
+fn four_products_of_eight_lanes_each() {
+    let layouts = [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")];
+    for (of_a, of_b) in layouts {
+        for (of_d, of_c) in [("f16", "f16"), ("f32", "f16"), ("f32", "f32")] {
+            let inst = format!("mma.sync.aligned.m8n8k4.{of_a}.{of_b}.{of_d}.f16.f16.{of_c}");
+            // Row and column of element i of a lane, in its product.
+            let factor = |by: &str, lane: usize, i: usize| {
+                let upper = if lane < 16 { 0 } else { 4 };
+                if by == "row" { (lane % 4 + upper, i) } else { (i + upper, lane % 4) }
+            };
+            let sum = |ty: &str, lane: usize, i: usize| {
+                let upper = if lane < 16 { 0 } else { 4 };
+                match ty {
+                    "f16" => (lane % 4 + upper, i),
+                    _ => ((lane & 1) + (i & 2) + upper, (i & 4) + (lane & 2) + (i & 1)),
+                }
+            };
+            let a = |quad: usize, row: usize, k: usize| value(row + 9 * quad, k);
+            let b = |quad: usize, column: usize, k: usize| value(column + 5, k + 4 * quad);
+            let c = |quad: usize, row: usize, column: usize| value(row, column + quad);
+            let mut memory: Vec<u8> = vec![];
+            for lane in 0..32 {
+                let quad = lane / 4 % 4;
+                for i in 0..4 {
+                    let (row, k) = factor(of_a, lane, i);
+                    memory.extend(&encode("f16", a(quad, row, k)).1.to_le_bytes()[..2]);
+                }
+                for i in 0..4 {
+                    // By columns, b lies as a does by rows.
+                    let (column, k) = factor(if of_b == "col" { "row" } else { "col" }, lane, i);
+                    memory.extend(&encode("f16", b(quad, column, k)).1.to_le_bytes()[..2]);
+                }
+                for i in 0..8 {
+                    let (row, column) = sum(of_c, lane, i);
+                    let (bits, element) = encode(of_c, c(quad, row, column));
+                    memory.extend(&element.to_le_bytes()[..bits / 8]);
+                }
+            }
+            let registers = |ty: &str| if ty == "f16" { 4 } else { 8 };
+            let (rc, rd) = (registers(of_c), registers(of_d));
+            let loads: String =
+                (0..4 + rc).map(|r| format!("ld.global.b32 %r{r}, [%at+{}];\n", 4 * r)).collect();
+            let list = |name: &str, from: usize, n: usize| {
+                format!(
+                    "{{{}}}",
+                    (from..from + n).map(|r| format!("%{name}{r}")).collect::<Vec<_>>().join(", ")
+                )
+            };
+            let stores: String =
+                (0..rd).map(|r| format!("st.global.b32 [%at+{}], %d{r};\n", 4 * r)).collect();
+            let text = kernel(&format!(
+                ".reg .b32 %r<12>, %d<8>; .reg .b64 %at; mad.wide.u32 %at, %t, {}, %in;\n{loads}{inst} {}, {}, {}, {};\n\
+                 mad.wide.u32 %at, %t, {}, %out;\n{stores}",
+                4 * (4 + rc),
+                list("d", 0, rd),
+                list("r", 0, 2),
+                list("r", 2, 2),
+                list("r", 4, rc),
+                4 * rd,
+            ));
+            let (out, _) =
+                launch(&text, &memory, 128 * rd as u64, SETUP).unwrap_or_else(|f| panic!("{inst}: {f}"));
+            let bytes = encode(of_d, 0).0 / 8;
+            for (at, found) in out.chunks(bytes).enumerate() {
+                let (lane, i) = (at / 8, at % 8);
+                let (quad, (row, column)) = (lane / 4 % 4, sum(of_d, lane, i));
+                let products: i32 = (0..4).map(|k| a(quad, row, k) * b(quad, column, k)).sum();
+                let wanted = encode(of_d, products + c(quad, row, column)).1;
+                assert_eq!(found, &wanted.to_le_bytes()[..bytes], "{inst} lane {lane} element {i}");
+            }
+        }
+    }
+}
+
 #[test]
 fn sums_of_integers_are_clamped_when_told() {
     let text = kernel(

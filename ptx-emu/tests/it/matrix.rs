@@ -184,7 +184,11 @@ fn mistakes_in_the_text() {
         ),
         (
             "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r0,%r1,%r2,%r3}, {%r0,%r1}, {%r0}, {%r0,%r1,%r2,%r3};",
-            "unsupported in ptx-emu: mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32",
+            "a vector of 8 .f32 registers was expected, not of 4",
+        ),
+        (
+            "mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f32 {%r0,%r1,%r2,%r3}, {%r0,%r1}, {%r0,%r1}, {%r0,%r1,%r2,%r3};",
+            "unsupported in ptx-emu: mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f32",
         ),
     ];
     for (inst, wanted) in rows {

@@ -14,7 +14,22 @@ pub(super) fn products() -> Vec<Form> {
             }
         }
     }
+    forms.extend(quads());
     forms.extend(warpgroups());
+    forms
+}
+
+/// `mma.m8n8k4` of halves: four products, each of eight lanes.
+fn quads() -> Vec<Form> {
+    let mut forms = Vec::new();
+    for layouts in [".row.row", ".row.col", ".col.row", ".col.col"] {
+        for (sum, first) in [(".f16", ".f16"), (".f32", ".f16"), (".f32", ".f32"), (".f16", ".f32")] {
+            let name = format!("mma.sync.aligned.m8n8k4{layouts}{sum}.f16.f16{first}");
+            // Eight sums in each lane.
+            let [d, c] = [(sum, 1), (first, 10)].map(|(ty, from)| fragment(8 * 32, ty, from));
+            forms.push(Form { line: format!("{name} {d}, {{%r20, %r21}}, {{%r30, %r31}}, {c};"), name });
+        }
+    }
     forms
 }
 
