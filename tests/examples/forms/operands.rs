@@ -133,6 +133,7 @@ fn element(ty: &str, random: &mut Random) -> u64 {
         "f64" => random.bits() & 0x800f_ffff_ffff_ffff | (1016 + near) << 52,
         // Large enough that sums are clamped where that is asked for.
         "s32" if near == 3 => 0x7fff_ff00 + (any & 0xff),
+        "s32" if near == 4 => 0x8000_0000 + (any & 0xff),
         _ => any & u64::MAX >> (64 - bits(ty)),
     }
 }

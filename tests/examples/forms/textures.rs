@@ -77,7 +77,7 @@ const CUBES: [(&str, Shape, [usize; 3]); 2] =
     [("cube", Shape::Cube, [16, 16, 6]), ("acube", Shape::Cubes, [8, 8, 18])];
 
 pub(crate) fn cases() -> Box<dyn Iterator<Item = Case>> {
-    let all = [modes(), cubes(), formats(), whole(), levels(), gathers()];
+    let all = [modes(), cubes(), formats(), whole(), levels(), gathers(), queries()];
     Box::new(all.into_iter().flatten().map(case))
 }
 
@@ -196,6 +196,23 @@ fn gathers() -> Vec<Fetch> {
     all
 }
 
+/// What is asked about a texture.
+fn queries() -> Vec<Fetch> {
+    let names = "txq{.width,.height,.depth,.array_size,.channel_data_type,.channel_order,.normalized_coords,.num_mipmap_levels,.num_samples}.b32 V, C";
+    let mut all = vec![];
+    for text in expand(names) {
+        for (_, shape, extent) in GEOMETRIES {
+            all.push(plain(&text, shape, extent));
+        }
+        for i in 0..FORMATS.len() {
+            let whole = plain(&text, Shape::D2, [16, 8, 1]);
+            let sampler = Sampler { integers: FORMATS[i].2 != "f32", normalized: true, ..whole.sampler };
+            all.push(Fetch { format: (i, 4), sampler, ..whole });
+        }
+    }
+    all
+}
+
 /// The coordinates that count, and whether there is a layer's index before them.
 fn directions(shape: Shape) -> (usize, bool) {
     match shape {
@@ -216,6 +233,7 @@ fn case(f: Fetch) -> Case {
     let filter = if sampler.filter == CUfilter_mode::LINEAR { ", linear" } else { "" };
     let normalized = if sampler.normalized { ", normalized" } else { "" };
     let odd = if f.coordinates == Coordinates::Odd { ", odd" } else { "" };
+    let result = if read == "f32" && !f.text.starts_with("txq") { "f32" } else { "b32" };
     let text = f.text.replace(".T.", &format!(".{read}."));
     let (w, channels) = (f.extent, f.format.1);
     let shape = if f.shape == Shape::Linear { " linear memory" } else { "" };
@@ -234,7 +252,7 @@ fn case(f: Fetch) -> Case {
         stored: 2 * THREADS,
         geometry: (THREADS as u32 / 128, 128),
         each: [READ, 2],
-        result: if read == "f32" { "f32" } else { "b32" },
+        result,
         exact: Exact::Bits,
         image: Some(image),
     }
@@ -305,6 +323,12 @@ fn kernel_of(f: &Fetch, text: &str, read: &str) -> String {
         "ld.global.b64 %handle, [%in];\nmad.wide.u32 %at, %t, 16, %in;\nld.global.v4.b32 {%layer, %r0, %r1, %r2}, [%at+16];\n",
     );
     (0..3).for_each(|i| _ = writeln!(body, "mov.b32 %c{i}, %r{i};"));
+    if text.starts_with("txq") {
+        // A number that is not a channel's.
+        _ = writeln!(body, "{};", text.replace(" V, C", " %w0, [%handle]"));
+        body += "mad.wide.u32 %at, %t, 16, %out;\nst.global.v4.b32 [%at], {%w0, 0, 0, 0};";
+        return kernel(&declared, &body);
+    }
     let text = text.replace(" V, C", &format!(" {{%d0, %d1, %d2, %d3}}, {place}"));
     _ = writeln!(body, "{text};");
     // A channel that is not there has no value.

@@ -20,8 +20,8 @@ const FORMS: &Table = &[
         "b32 = b32 b32 b32",
         "%d.b1, %a.h0, %b.h1, %c",
     ),
-    ("{vshl,vshr}{.u32.u32,.s32.s32}.u32{,.sat}{.clamp,.wrap}", "b32 = b32 b32", ""),
-    ("{vshl,vshr}{.u32.u32,.s32.s32}.u32{,.sat}{.clamp,.wrap}{.add,.max}", "b32 = b32 b32 b32", ""),
+    ("{vshl,vshr}{.u32,.s32}{.u32,.s32}.u32{,.sat}{.clamp,.wrap}", "b32 = b32 b32", ""),
+    ("{vshl,vshr}{.u32,.s32}{.u32,.s32}.u32{,.sat}{.clamp,.wrap}{.add,.max}", "b32 = b32 b32 b32", ""),
     ("vmad{.u32,.s32}{.u32,.s32}{.u32,.s32}{,.sat}{,.shr7,.shr15}", "b32 = b32 b32 b32", ""),
     (
         "vmad{.u32.u32.u32,.s32.s32.s32,.s32.u32.s32}.po.sat.shr15",
