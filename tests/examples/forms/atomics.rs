@@ -1,6 +1,6 @@
 //! Atomics and reductions, each thread on a place of its own: what was there before, and what is there then.
 
-use super::case::{Case, Exact, expand, kernel, list};
+use super::case::{Case, Cases, Exact, expand, kernel, list};
 use super::operands::operand;
 use super::scalar::THREADS;
 use warpwright_kernels::Random;
@@ -37,7 +37,7 @@ const VECTORS: &[(&str, &str)] = &[
     ("{atom,red}.global{.add,.min,.max}.noftz{.v2,.v4}.bf16x2", "bf16x2"),
 ];
 
-pub(crate) fn cases() -> Box<dyn Iterator<Item = Case>> {
+pub(crate) fn cases() -> Cases {
     let spaces = [".global", ".shared"].into_iter().flat_map(|space| {
         let of = move |(pattern, ty): &(&str, &'static str)| (pattern.replace('@', space), *ty);
         OPERATIONS.iter().map(of)
@@ -85,7 +85,7 @@ fn inputs(ty: &str) -> Vec<u64> {
         let mut word = || (0..64 / width).map(|i| operand(of, &mut random) << (i * width)).sum::<u64>();
         let mut own: [u64; 6] = std::array::from_fn(|_| word());
         // What is compared, or counted up to, is there before.
-        if of.starts_with('b') && own[5] % 3 == 0 {
+        if of.starts_with('b') && own[5].is_multiple_of(3) {
             (own[0], own[1]) = (own[2], own[3]);
         }
         words.extend(own);

@@ -18,6 +18,9 @@ pub(crate) enum Exact {
     Near(f64, f64),
 }
 
+/// Cases of a kind, one at a time.
+pub(crate) type Cases = Box<dyn Iterator<Item = Case>>;
+
 /// A kernel `k` that reads words of 64 bits and writes others.
 pub(crate) struct Case {
     pub(crate) name: String,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::case::{Case, Exact, expand, kernel, list};
+use super::case::{Case, Cases, Exact, expand, kernel, list};
 use super::operands::{self, Elements};
 use warpwright_kernels::Random;
 
@@ -60,7 +60,7 @@ pub(crate) fn sizes(shape: &str) -> [usize; 3] {
     std::array::from_fn(|_| numbers.next().unwrap_or_default())
 }
 
-pub(crate) fn cases() -> Box<dyn Iterator<Item = Case>> {
+pub(crate) fn cases() -> Cases {
     let all = DENSE.iter().flat_map(names).flat_map(|(shape, flag, types)| {
         let [sum, left, right] = types;
         let clamp = if flag == "sat" { ".satfinite" } else { "" };

@@ -1,6 +1,6 @@
 //! What the lanes of a warp do together: shuffles, votes, matches, reductions, and matrices in shared memory.
 
-use super::case::{Case, Exact, expand};
+use super::case::{Case, Cases, Exact, expand};
 use super::scalar::{Form, case};
 
 /// A predicate `%q` that in some warps holds for all lanes or for none, in others for some.
@@ -23,7 +23,7 @@ const TOGETHER: [(&str, &str, &str); 9] = [
     ("match.all.sync.b32", "b32p", "%a"),
 ];
 
-pub(crate) fn cases() -> Box<dyn Iterator<Item = Case>> {
+pub(crate) fn cases() -> Cases {
     let mut all = vec![];
     let form = |text: String, types: String| Form { text, types, exact: Exact::Bits };
     for name in expand("shfl.sync{.up,.down,.bfly,.idx}.b32") {

@@ -30,7 +30,7 @@ type Failure = Box<dyn std::error::Error>;
 
 /// All forms whose name has a text. One case at a time is in memory.
 fn cases(only: &str) -> impl Iterator<Item = Case> {
-    let all: [fn() -> Box<dyn Iterator<Item = Case>>; 9] = [
+    let all: [fn() -> case::Cases; 9] = [
         scalar::cases,
         lanes::cases,
         atomics::cases,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::case::{Case, Exact, expand, kernel};
+use super::case::{Case, Cases, Exact, expand, kernel};
 use super::{carries, comparisons, conversions, floats, integers, operands, video};
 
 /// An instruction on registers: `%d` is its result, or `%p` and `%q` are, `%a`, `%b`, `%c` and `%e` are its sources.
@@ -22,7 +22,7 @@ pub(crate) const THREADS: usize = 391 * 128;
 /// Words of 64 bits that hold the operands of a thread.
 pub(crate) const OPERANDS: usize = 4;
 
-pub(crate) fn cases() -> Box<dyn Iterator<Item = Case>> {
+pub(crate) fn cases() -> Cases {
     let all = [
         floats::forms(),
         comparisons::forms(),

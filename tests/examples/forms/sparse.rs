@@ -1,6 +1,6 @@
 //! Products of matrices of which half the elements of the left one are stored: `mma.sp`, with random metadata.
 
-use super::case::Case;
+use super::case::Cases;
 use super::fragments::{Family, Product, both, names, sizes};
 
 /// Families, and the number of selectors.
@@ -18,7 +18,7 @@ const SPARSE: &[(Family, usize)] = &[
     (("m16n8k128", "{s32,s32.sat}", "{s4,u4}", "{s4,u4}"), 1),
 ];
 
-pub(crate) fn cases() -> Box<dyn Iterator<Item = Case>> {
+pub(crate) fn cases() -> Cases {
     Box::new(SPARSE.iter().flat_map(|(family, selectors)| {
         let selectors = *selectors;
         names(family).into_iter().flat_map(move |(shape, flag, types)| {

@@ -1,6 +1,6 @@
 //! Loads from surfaces, stores to them, and reductions.
 
-use super::case::{Case, Exact, expand, kernel, list};
+use super::case::{Case, Cases, Exact, expand, kernel, list};
 use super::images::{self, Image, Shape};
 use super::textures::texels;
 use warpwright_driver::sys::CUarray_format;
@@ -52,7 +52,7 @@ struct Access {
     extent: [usize; 3],
 }
 
-pub(crate) fn cases() -> Box<dyn Iterator<Item = Case>> {
+pub(crate) fn cases() -> Cases {
     let mut all = vec![];
     for ((geometry, shape, extent), outside) in GEOMETRIES.into_iter().flat_map(|g| OUTSIDE.map(|o| (g, o))) {
         for (accessed, format, channels) in ACCESSES {
@@ -132,6 +132,7 @@ fn inputs(a: &Access, repeats: usize) -> Vec<u64> {
     let texel = a.channels * images::bytes(a.format);
     // Those of `sured.p` count texels, all others bytes.
     let step = if a.name.starts_with("sured.p") { 1 } else { texel as i32 };
+    let outside = a.name.rsplit('.').next().unwrap_or_default();
     for i in 0..repeats * threads(a) {
         let [w, h, _] = a.extent;
         let mut at = [i % w, i / w % h, i / w / h % a.extent[2]].map(|c| c as i32);
@@ -141,8 +142,8 @@ fn inputs(a: &Access, repeats: usize) -> Vec<u64> {
             Shape::D2 | Shape::Layers2 => 2,
             _ => 3,
         };
-        for d in 0..directions {
-            at[d] = moved(at[d], a.extent[d] as i32, a.name.rsplit('.').next().unwrap_or(""), &mut random);
+        for (c, n) in at.iter_mut().zip(a.extent).take(directions) {
+            *c = moved(*c, n as i32, outside, &mut random);
         }
         at[0] *= step;
         let layer = if layered { at[2] } else { 0 };

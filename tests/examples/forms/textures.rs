@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::case::{Case, Exact, expand, kernel};
+use super::case::{Case, Cases, Exact, expand, kernel};
 use super::images::{self, Image, Sampler, Shape};
 use super::operands::{self, Elements};
 use warpwright_driver::sys::{CUaddress_mode, CUarray_format, CUfilter_mode};
@@ -76,7 +76,7 @@ const UNEVEN: [(&str, Shape, [usize; 3]); 3] =
 const CUBES: [(&str, Shape, [usize; 3]); 2] =
     [("cube", Shape::Cube, [16, 16, 6]), ("acube", Shape::Cubes, [8, 8, 18])];
 
-pub(crate) fn cases() -> Box<dyn Iterator<Item = Case>> {
+pub(crate) fn cases() -> Cases {
     let all = [modes(), cubes(), formats(), whole(), levels(), gathers(), queries()];
     Box::new(all.into_iter().flatten().map(case))
 }
@@ -204,9 +204,9 @@ fn queries() -> Vec<Fetch> {
         for (_, shape, extent) in GEOMETRIES {
             all.push(plain(&text, shape, extent));
         }
-        for i in 0..FORMATS.len() {
+        for (i, (_, _, read)) in FORMATS.iter().enumerate() {
             let whole = plain(&text, Shape::D2, [16, 8, 1]);
-            let sampler = Sampler { integers: FORMATS[i].2 != "f32", normalized: true, ..whole.sampler };
+            let sampler = Sampler { integers: *read != "f32", normalized: true, ..whole.sampler };
             all.push(Fetch { format: (i, 4), sampler, ..whole });
         }
     }

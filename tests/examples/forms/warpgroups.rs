@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::case::{Case, Exact, kernel_for, list};
+use super::case::{Case, Cases, Exact, kernel_for, list};
 use super::fragments::{Family, names};
 use super::operands::{self, Elements};
 use warpwright_kernels::Random;
@@ -44,7 +44,7 @@ const TYPES: &[Family] = &[
     ("m64", "{s32,s32.sat}", "{s8,u8}", "{s8,u8}"),
 ];
 
-pub(crate) fn cases() -> Box<dyn Iterator<Item = Case>> {
+pub(crate) fn cases() -> Cases {
     let types = TYPES.iter().flat_map(names);
     let all = types.flat_map(|(_, flag, types)| products(types, flag == "sat"));
     let kinds = |p: Product| {
