@@ -1,7 +1,9 @@
 //! Runs every row of the instruction table, and the forms of `forms`, on a GPU and on the emulator, on the same operands,
 //! and names the rows whose results differ by more than their accuracy. `xtask gpu-round` runs it.
 //!
-//! `rows forms` runs the forms alone. `rows emulated` and `rows forms emulated` put the emulator in the place of the GPU.
+//! `rows forms` runs the forms alone, and `rows forms only TEXT` those with a text in their names. `rows emulated` and
+//! `rows forms emulated` put the emulator in the place of the GPU. `rows forms print FOLDER` writes the kernels of the forms
+//! to a folder and runs nothing.
 
 #![allow(unsafe_code)]
 
@@ -33,11 +35,16 @@ fn main() -> ExitCode {
 /// Gives the number of samples and forms that differ.
 fn run() -> Result<usize, Failure> {
     let asked = |what: &str| std::env::args().skip(1).any(|arg| arg == what);
+    let behind = |what: &str| std::env::args().skip_while(|arg| arg != what).nth(1);
+    let only = behind("only").unwrap_or_default();
+    if let Some(folder) = behind("print") {
+        return forms::print(folder.as_ref(), &only);
+    }
     let emulator = Driver::of(warpwright_cuda_emu::library())?;
     let real = if asked("emulated") { emulator.device(0)? } else { Driver::load()?.device(0)? };
     let (real, emulated) = (Context::new(&real)?, Context::new(&emulator.device(0)?)?);
     let rows = if asked("forms") { 0 } else { rows(&real, &emulated)? };
-    Ok(rows + forms::compare(&real, &emulated)?)
+    Ok(rows + forms::compare(&real, &emulated, &only))
 }
 
 /// Gives the number of instances of rows that differ.

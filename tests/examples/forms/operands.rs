@@ -1,32 +1,17 @@
 //! Operands: corners of each type, random bits, and numbers near one another.
 
-use super::{OPERANDS, THREADS};
+use super::scalar::{OPERANDS, THREADS};
 use warpwright_kernels::Random;
 
-/// The operands of all threads of a form.
-pub(crate) struct Operands {
-    types: Vec<&'static str>,
-    pub(crate) words: Vec<u64>,
-}
-
-impl Operands {
-    pub(crate) fn new(types: &'static str) -> Operands {
-        let types: Vec<&str> = types.split_once(" = ").map_or("", |(_, from)| from).split(' ').collect();
-        let mut random = Random(17);
-        let mut words = vec![0; OPERANDS * THREADS];
-        for thread in words.chunks_mut(OPERANDS) {
-            thread.iter_mut().zip(&types).for_each(|(word, ty)| *word = operand(ty, &mut random));
-        }
-        Operands { types, words }
+/// The operands of all threads of a form, of the types behind ` = `.
+pub(crate) fn scalars(types: &str) -> Vec<u64> {
+    let types: Vec<&str> = types.split_once(" = ").map_or("", |(_, from)| from).split(' ').collect();
+    let mut random = Random(17);
+    let mut words = vec![0; OPERANDS * THREADS];
+    for thread in words.chunks_mut(OPERANDS) {
+        thread.iter_mut().zip(&types).for_each(|(word, ty)| *word = operand(ty, &mut random));
     }
-
-    /// What a thread computed from, and both results.
-    pub(crate) fn describe(&self, thread: usize, found: u64, wanted: u64) -> String {
-        let sources = &self.words[OPERANDS * thread..][..self.types.len()];
-        format!("of {sources:#x?} is {found:#x}, emulated {wanted:#x}")
-            .replace(['\n', ' '], " ")
-            .replace("    ", "")
-    }
+    words
 }
 
 /// Bits of an element of a type.
@@ -42,7 +27,7 @@ pub(crate) fn bits(ty: &str) -> usize {
 }
 
 /// One operand: a corner, any bits, or one that is near others.
-fn operand(ty: &str, random: &mut Random) -> u64 {
+pub(crate) fn operand(ty: &str, random: &mut Random) -> u64 {
     let any = random.bits();
     let pick = |of: &[u64]| of[(any >> 40) as usize % of.len()];
     let kind = random.below(4);
@@ -61,6 +46,14 @@ fn operand(ty: &str, random: &mut Random) -> u64 {
         }
         "b5" => any & 31,
         "b16" => any & 0xffff,
+        // Divisors.
+        "n16" | "n32" | "n64" => operand(&ty.replace('n', "b"), random).max(1),
+        "shift" if kind > 0 => any & 127,
+        // A limit and a mask of segments, as shuffles take them.
+        "segment" => any & 0x1f1f,
+        // A direction within a turn, and a number whose exponent leaves room for results.
+        "angle" => u64::from((random.unit() * std::f32::consts::TAU).to_bits()),
+        "mid" => any & 0x807f_ffff | u64::from(64 + random.below(127)) << 23,
         "b64" if kind == 0 => pick(&[0, 1, u64::MAX, 1 << 63, (1 << 63) - 1, (1 << 53) + 1, (1 << 24) + 1]),
         "b64" => any >> random.below(64),
         _ if kind == 0 => {
@@ -132,29 +125,66 @@ fn element(ty: &str, random: &mut Random) -> u64 {
     let any = random.bits() >> 8;
     let near = u64::from(3 + random.below(7));
     match ty {
-        "f16" | "f16x2" => any & 0x83ff | (8 + near) << 10,
-        "bf16" | "bf16x2" => any & 0x807f | (120 + near) << 7,
+        "f16" => any & 0x83ff | (8 + near) << 10,
+        "bf16" => any & 0x807f | (120 + near) << 7,
         "tf32" | "f32" => any & 0x807f_ffff | (120 + near) << 23,
         "e4m3" => any & 0x87 | (1 + near) << 3,
         "e5m2" => any & 0x83 | (8 + near) << 2,
         "f64" => random.bits() & 0x800f_ffff_ffff_ffff | (1016 + near) << 52,
         // Large enough that sums are clamped where that is asked for.
         "s32" if near == 3 => 0x7fff_ff00 + (any & 0xff),
+        "s32" if near == 4 => 0x8000_0000 + (any & 0xff),
         _ => any & u64::MAX >> (64 - bits(ty)),
     }
 }
 
-/// Registers of a lane, a word each.
-pub(crate) fn random_elements(ty: &str, count: usize, lane: u64) -> Vec<u64> {
-    let mut random = Random(lane * 64 + count as u64);
-    let (bits, width) = (bits(ty), bits(ty).max(32));
-    let register = |random: &mut Random| (0..width / bits).map(|i| element(ty, random) << (i * bits)).sum();
-    (0..count).map(|_| register(&mut random)).collect()
+/// An element of a matrix with exponents all over, what is infinite or no number among them.
+fn wild_element(ty: &str, random: &mut Random) -> u64 {
+    match ty {
+        "f16" | "bf16" | "f64" => operand(ty, random),
+        "f32" | "tf32" => operand("f32", random),
+        _ => random.bits() >> 8 & u64::MAX >> (64 - bits(ty)),
+    }
 }
 
-/// A matrix in memory.
-pub(crate) fn memory(ty: &str, bytes: usize, warp: u64) -> Vec<u64> {
-    let mut random = Random(warp * 4096 + bytes as u64);
-    let bits = bits(ty);
-    (0..bytes / 8).map(|_| (0..64 / bits).map(|i| element(ty, &mut random) << (i * bits)).sum()).collect()
+/// Which elements a matrix has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Elements {
+    /// Floats with exponents near one another.
+    Near,
+    /// Any.
+    Wild,
+}
+
+/// Registers that hold elements, a word each.
+pub(crate) fn registers(ty: &str, count: usize, elements: Elements, random: &mut Random) -> Vec<u64> {
+    let (bits, width) = (bits(ty), bits(ty).max(32));
+    let one = |random: &mut Random| match elements {
+        Elements::Near => element(ty, random),
+        Elements::Wild => wild_element(ty, random),
+    };
+    let mut register = || (0..width / bits).map(|i| one(random) << (i * bits)).sum();
+    (0..count).map(|_| register()).collect()
+}
+
+/// A matrix in memory, in words of 64 bits.
+pub(crate) fn memory(ty: &str, bytes: usize, elements: Elements, random: &mut Random) -> Vec<u64> {
+    let bits = bits(ty).max(32);
+    let all = registers(ty, bytes / 8 * (64 / bits), elements, random);
+    all.chunks(64 / bits).map(|parts| parts.iter().rev().fold(0, |word, p| word << (bits % 64) | p)).collect()
+}
+
+/// Bits of metadata that say which two of four elements are stored, or of two singles which one; in ascending order, or
+/// in any.
+pub(crate) fn metadata(ty: &str, ordered: bool, random: &mut Random) -> u64 {
+    const ASCENDING: [u64; 6] = [0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110];
+    let mut chunk = || {
+        let bits = ASCENDING[random.below(6) as usize];
+        match ty {
+            "tf32" => [0b0100, 0b1110][bits as usize % 2],
+            _ if ordered || bits >> 2 & 1 == 0 => bits,
+            _ => bits >> 2 | (bits & 3) << 2,
+        }
+    };
+    (0..8).fold(0, |word, _| word << 4 | chunk())
 }
