@@ -10,17 +10,15 @@ const SOME: &str = "shr.u32 %x, %t, 5;\nand.b32 %x, %x, 7;\nshl.b32 %y, 1, %x;\n
 const HALVES: &str = "vote.sync.ballot.b32 %z, %b, -1;\nnot.b32 %y, %z";
 
 /// What all lanes do: names, the result, and operands behind it.
-const TOGETHER: [(&str, &str, &str); 9] = [
+const TOGETHER: [(&str, &str, &str); 8] = [
     ("vote.sync{.all,.any,.uni}.pred", "p", "%q"),
     ("vote.sync.ballot.b32", "b32", "%q"),
     ("redux.sync{.add,.min,.max}{.u32,.s32}", "b32", "%a"),
-    ("redux.sync{.and,.or,.xor}.b32", "b32", "%a"),
+    ("redux.sync{.and,.or,.xor}.b32", "b32", "%x"),
     ("match.any.sync.b32", "b32", "%x"),
     ("match.any.sync.b64", "b32", "%u"),
     ("match.all.sync.b32", "b32p", "%x"),
     ("match.all.sync.b64", "b32p", "%u"),
-    // A value that some lanes do not have in common.
-    ("match.all.sync.b32", "b32p", "%a"),
 ];
 
 pub(crate) fn cases() -> Cases {
@@ -46,7 +44,7 @@ pub(crate) fn cases() -> Cases {
     }
     for (name, result, to) in [("popc.u32", "b32", "%d"), ("and.pred", "p", "%p"), ("or.pred", "p", "%p")] {
         // The predicate is a block's own.
-        let before = SOME.replace("%t, 5", "%t, 7");
+        let before = SOME.replace("%t, 5", "%t, 7").replace("%t, 256", "%t, 1024");
         let text = format!("{before};\nbarrier.red.{name} {to}, 0, %q");
         all.push(form(text, format!("{result} = b32")));
     }

@@ -45,6 +45,7 @@ pub(crate) fn operand(ty: &str, random: &mut Random) -> u64 {
             u64::from(low) | u64::from(half(ty, kind, other, random)) << 16
         }
         "b5" => any & 31,
+        "b16" if kind == 0 => pick(&[0, 1, 2, 15, 16, 17, 0x7fff, 0x8000, 0xfffe, 0xffff]),
         "b16" => any & 0xffff,
         // Divisors.
         "n16" | "n32" | "n64" => operand(&ty.replace('n', "b"), random).max(1),
@@ -138,13 +139,28 @@ fn element(ty: &str, random: &mut Random) -> u64 {
     }
 }
 
-/// An element of a matrix with exponents all over, what is infinite or no number among them.
+/// An element of a matrix with exponents all over, tiny ones among them; now and then infinite or no number.
 fn wild_element(ty: &str, random: &mut Random) -> u64 {
-    match ty {
-        "f16" | "bf16" | "f64" => operand(ty, random),
-        "f32" | "tf32" => operand("f32", random),
-        _ => random.bits() >> 8 & u64::MAX >> (64 - bits(ty)),
-    }
+    let any = random.bits() >> 8;
+    let (exponent, fraction) = match ty {
+        "f16" => (5, 10),
+        "bf16" => (8, 7),
+        "f32" | "tf32" => (8, 23),
+        "f64" => (11, 52),
+        "e4m3" => (4, 3),
+        "e5m2" => (5, 2),
+        _ => return any & u64::MAX >> (64 - bits(ty)),
+    };
+    let (all, bias) = ((1u64 << exponent) - 1, (1 << (exponent - 1)) - 1);
+    let of = match random.below(512) {
+        0 => all,
+        1..64 => 0,
+        // Where products would be too large for sums, exponents from -40 to 23.
+        _ if exponent >= 8 => bias - 40 + u64::from(random.below(64)),
+        _ => u64::from(random.below(all as u32)),
+    };
+    let sign = (random.bits() & 1) << (exponent + fraction);
+    sign | of << fraction | any & ((1 << fraction) - 1)
 }
 
 /// Which elements a matrix has.
