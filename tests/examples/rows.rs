@@ -2,13 +2,15 @@
 //! and names the rows whose results differ by more than their accuracy. `xtask gpu-round` runs it.
 //!
 //! `rows forms` runs the forms alone, and `rows forms only TEXT` those with a text in their names. `rows emulated` and
-//! `rows forms emulated` put the emulator in the place of the GPU. `rows forms print FOLDER` writes the kernels of the forms
-//! to a folder and runs nothing.
+//! `rows forms emulated` put the emulator in the place of the GPU. `rows forms keep FOLDER` keeps the first results of each
+//! form, and `rows forms before FOLDER` compares the emulator with those, without a GPU. `rows forms print FOLDER` writes the
+//! kernels of the forms to a folder and runs nothing.
 
 #![allow(unsafe_code)]
 
 mod forms;
 
+use forms::Real;
 use ptx_gen::isa::{Accuracy, Op, Slot};
 use ptx_gen::{Kind, ParamKind, Sample, Target, f16, isa, print, samples};
 use std::process::ExitCode;
@@ -41,9 +43,18 @@ fn run() -> Result<usize, Failure> {
         return forms::print(folder.as_ref(), &only);
     }
     let emulator = Driver::of(warpwright_cuda_emu::library())?;
+    if let Some(folder) = behind("before") {
+        let emulated = Context::new(&emulator.device(0)?)?;
+        return Ok(forms::compare(&Real::Before(folder.as_ref()), &emulated, &only));
+    }
     let real = if asked("emulated") { emulator.device(0)? } else { Driver::load()?.device(0)? };
     let (real, emulated) = (Context::new(&real)?, Context::new(&emulator.device(0)?)?);
     let rows = if asked("forms") { 0 } else { rows(&real, &emulated)? };
+    let kept = behind("keep");
+    let real = match &kept {
+        Some(folder) => Real::Kept(&real, folder.as_ref()),
+        None => Real::Device(&real),
+    };
     Ok(rows + forms::compare(&real, &emulated, &only))
 }
 

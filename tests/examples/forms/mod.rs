@@ -21,14 +21,14 @@ mod video;
 mod warpgroups;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use case::{Case, Exact};
 use warpwright_driver::Context;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// All forms whose name has a text. One case at a time is in memory.
+/// All forms whose name has one of the texts, which `|` divides. One case at a time is in memory.
 fn cases(only: &str) -> impl Iterator<Item = Case> {
     let all: [fn() -> case::Cases; 9] = [
         scalar::cases,
@@ -41,7 +41,9 @@ fn cases(only: &str) -> impl Iterator<Item = Case> {
         textures::cases,
         surfaces::cases,
     ];
-    all.into_iter().flat_map(|of| of()).filter(move |case| case.name.contains(only))
+    all.into_iter()
+        .flat_map(|of| of())
+        .filter(move |case| only.split('|').any(|text| case.name.contains(text)))
 }
 
 /// Writes the kernels to a folder, a file each, for an assembler.
@@ -59,8 +61,47 @@ pub(crate) fn print(folder: &Path, only: &str) -> Result<usize, Failure> {
 /// Failures in a row after which there is no use in going on.
 const LOST: usize = 40;
 
+/// What the emulator is compared with.
+pub(crate) enum Real<'a> {
+    Device(&'a Context),
+    /// A device whose results are kept in this folder.
+    Kept(&'a Context, &'a Path),
+    /// What a device gave before.
+    Before(&'a Path),
+}
+
+/// Words of a form's results that are kept.
+const KEPT: usize = 4096;
+
+impl Real<'_> {
+    fn run(&self, case: &Case, inputs: &[u64]) -> Result<Vec<u64>, Failure> {
+        match self {
+            Real::Device(context) => case.run(context, inputs),
+            Real::Kept(context, folder) => {
+                let found = case.run(context, inputs)?;
+                let bytes: Vec<u8> = found.iter().take(KEPT).flat_map(|word| word.to_le_bytes()).collect();
+                fs::write(file(folder, case), bytes)?;
+                Ok(found)
+            }
+            Real::Before(folder) => {
+                let bytes = fs::read(file(folder, case))?;
+                Ok(bytes
+                    .chunks_exact(8)
+                    .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+                    .collect())
+            }
+        }
+    }
+}
+
+/// Where the results of a form are kept.
+fn file(folder: &Path, case: &Case) -> PathBuf {
+    let name: String = case.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    folder.join(name)
+}
+
 /// Runs all forms on both and prints those that differ, last a count; gives the number of those that differ.
-pub(crate) fn compare(real: &Context, emulated: &Context, only: &str) -> usize {
+pub(crate) fn compare(real: &Real<'_>, emulated: &Context, only: &str) -> usize {
     let (mut count, mut differing, mut any, mut failures) = (0, 0, false, 0);
     for case in cases(only) {
         let o = outcome(&case, real, emulated);
@@ -101,15 +142,20 @@ struct Outcome {
     first: String,
 }
 
-fn outcome(case: &Case, real: &Context, emulated: &Context) -> Outcome {
+fn outcome(case: &Case, real: &Real<'_>, emulated: &Context) -> Outcome {
     let failed = |what: &str, e: Failure| {
         let text = e.to_string().replace('\n', " ");
         let first = format!("{what}: {}", text.chars().take(240).collect::<String>());
         Outcome { differing: 1, first, ..Outcome::default() }
     };
     let inputs = (case.inputs)();
-    match (case.run(real, &inputs), case.run(emulated, &inputs)) {
-        (Ok(found), Ok(wanted)) => compared(case, &inputs, [&found, &wanted]),
+    match (real.run(case, &inputs), case.run(emulated, &inputs)) {
+        (Ok(found), Ok(mut wanted)) => {
+            if matches!(real, Real::Before(_)) {
+                wanted.truncate(KEPT);
+            }
+            compared(case, &inputs, [&found, &wanted])
+        }
         (Err(e), _) => failed("on the GPU", e),
         (_, Err(e)) => failed("on the emulator", e),
     }

@@ -198,7 +198,7 @@ fn gathers() -> Vec<Fetch> {
 
 /// What is asked about a texture.
 fn queries() -> Vec<Fetch> {
-    let names = "txq{.width,.height,.depth,.array_size,.channel_data_type,.channel_order,.normalized_coords,.num_mipmap_levels,.num_samples}.b32 V, C";
+    let names = "txq{.width,.height,.depth,.normalized_coords,.num_mipmap_levels}.b32 V, C";
     let mut all = vec![];
     for text in expand(names) {
         for (_, shape, extent) in GEOMETRIES {
