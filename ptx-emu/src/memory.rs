@@ -198,7 +198,7 @@ impl Memory {
     /// # Errors
     /// [`MemoryError::OutOfMemory`], [`MemoryError::OutOfBounds`] when something lies there.
     pub fn alloc_at(&self, base: u64, device: u32, bytes: u64) -> Result<(), MemoryError> {
-        if self.find(base).is_some() {
+        if self.find(base).is_some() || base.checked_add(bytes).is_none() {
             return Err(MemoryError::OutOfBounds { address: base, bytes });
         }
         self.insert_device(base, device, bytes, false)
@@ -257,7 +257,7 @@ impl Memory {
         let gone = Arc::make_mut(&mut slot).remove(address)?;
         // The host may hand the same address out again, so an address of the host is not remembered.
         if let Some(device) = gone.owner {
-            let used = state.of(device) - gone.bytes;
+            let used = state.of(device).saturating_sub(gone.bytes);
             state.used.insert(device, used);
         }
         Ok(())

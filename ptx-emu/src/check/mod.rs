@@ -171,9 +171,10 @@ pub enum CheckError {
         /// What is wrong with it.
         what: String,
     },
-    /// What a buffer begins with, or must hold afterwards, are not the bytes of its elements.
+    /// What a buffer begins with, or must hold afterwards, are not the bytes of its elements; or an argument points to a
+    /// buffer that is not there.
     Buffer {
-        /// The name.
+        /// The name; the number of one that is not there.
         name: String,
         /// What is wrong with it.
         what: String,
@@ -357,6 +358,14 @@ impl<'a> Check<'a> {
             if given != wanted as usize {
                 return Err(CheckError::Size { parameter: (number, param.name.clone()), given, wanted });
             }
+        }
+        let variables = self.variables.iter().map(|(_, value)| value);
+        let fields = self.args.iter().chain(variables).flat_map(|argument| &argument.0);
+        let lost =
+            |field: &&Field| matches!(field, Field::Pointer { buffer, .. } if *buffer >= self.buffers.len());
+        if let Some(Field::Pointer { buffer, .. }) = fields.into_iter().find(lost) {
+            let what = format!("an argument points to it, and the check has {}", self.buffers.len());
+            return Err(CheckError::Buffer { name: buffer.to_string(), what });
         }
         self.buffers.iter().try_for_each(check_buffer)
     }

@@ -178,6 +178,13 @@ fn structures_and_variables_are_set() {
     );
 }
 
+#[test]
+fn fuel_without_end_is_fuel() {
+    let module = module(COPY);
+    let check = Check { fuel: u64::MAX, ..check(&module) };
+    assert!(check.run().unwrap().findings.is_empty());
+}
+
 /// A comparison that compares nothing would find nothing.
 #[test]
 fn what_compares_nothing_is_refused() {
@@ -190,6 +197,10 @@ fn what_compares_nothing_is_refused() {
     let expect = |bytes, tolerance| Some(Expected { bytes: vec![0; bytes], tolerance });
     assert_eq!(error(expect(0, 0.0), None), "buffer `out`: 0 bytes are expected and it has 256");
     assert_eq!(error(None, Some(vec![0; 9])), "buffer `out`: it begins with 9 bytes and has 256");
+    let mut lost = check(&module);
+    lost.args[0] = Argument::pointer(2, 0);
+    let error_of_lost = lost.run().unwrap_err().to_string();
+    assert_eq!(error_of_lost, "buffer `2`: an argument points to it, and the check has 2");
     for tolerance in [f64::INFINITY, f64::NAN, -1.0] {
         let wanted = format!("buffer `out`: {tolerance} is no tolerance; it is 0 or more, and finite");
         assert_eq!(error(expect(256, tolerance), None), wanted);
