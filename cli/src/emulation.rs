@@ -68,6 +68,11 @@ pub(crate) fn training(weights: u64, [trained, evaluated]: [u64; 2], first: u64)
     )))
 }
 
+/// Why this machine has no room for so many bytes of buffers.
+pub(crate) fn room(bytes: u64) -> Option<String> {
+    memory(bytes, available())
+}
+
 fn memory(needed: u64, available: Option<u64>) -> Option<String> {
     let available = available.filter(|&available| available < needed)?;
     let [needed, available] = [needed, available].map(|bytes| bytes as f64 / f64::from(1 << 30));

@@ -126,6 +126,20 @@ impl Allocation {
         None
     }
 
+    /// How many bytes of a range nobody has written.
+    pub(crate) fn count_uninitialised(&self, offset: u64, bytes: u64) -> u64 {
+        let end = offset + bytes;
+        let (mut at, mut count) = (offset.max(self.prefix().min(end)), 0);
+        while at < end {
+            let next = ((at / 32 + 1) * 32).min(end);
+            let within = (u64::from(u32::MAX) >> (32 - (next - at))) << (at % 32);
+            let unset = !self.shadow[(at / 32) as usize].load(Relaxed);
+            count += (u64::from(unset) & within).count_ones() as u64;
+            at = next;
+        }
+        count
+    }
+
     /// Marks bytes initialised.
     pub(crate) fn initialise(&self, offset: u64, bytes: u64) {
         let end = offset + bytes;

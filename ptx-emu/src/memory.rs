@@ -111,12 +111,9 @@ impl Memory {
     /// [`MemoryError::OutOfMemory`].
     pub fn reserve(&self, bytes: u64) -> Result<u64, MemoryError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if bytes > self.capacity || state.next > LAST - self.capacity {
-            return Err(MemoryError::OutOfMemory {
-                asked: bytes,
-                used: state.of(0),
-                capacity: self.capacity,
-            });
+        if bytes > self.capacity.min(LAST.saturating_sub(state.next)) {
+            let (used, capacity) = (state.of(0), self.capacity);
+            return Err(MemoryError::OutOfMemory { asked: bytes, used, capacity });
         }
         let base = state.next;
         state.next += (bytes + GAP).next_multiple_of(2 * ALIGN);
@@ -131,8 +128,9 @@ impl Memory {
     pub fn reserve_range(&self, bytes: u64, align: u64) -> Result<u64, MemoryError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (used, capacity) = (state.of(0), self.capacity);
-        let base = state.next.next_multiple_of(align.max(2 * ALIGN));
-        let Some(end) = base.checked_add(bytes).filter(|end| *end <= LAST) else {
+        let base = state.next.checked_next_multiple_of(align.max(2 * ALIGN));
+        let end = base.and_then(|base| base.checked_add(bytes)).filter(|end| *end <= LAST);
+        let (Some(base), Some(end)) = (base, end) else {
             return Err(MemoryError::OutOfMemory { asked: bytes, used, capacity });
         };
         state.next = (end + GAP).next_multiple_of(2 * ALIGN) + ALIGN;
@@ -200,7 +198,7 @@ impl Memory {
     /// # Errors
     /// [`MemoryError::OutOfMemory`], [`MemoryError::OutOfBounds`] when something lies there.
     pub fn alloc_at(&self, base: u64, device: u32, bytes: u64) -> Result<(), MemoryError> {
-        if self.find(base).is_some() {
+        if self.find(base).is_some() || base.checked_add(bytes).is_none() {
             return Err(MemoryError::OutOfBounds { address: base, bytes });
         }
         self.insert_device(base, device, bytes, false)
@@ -259,7 +257,7 @@ impl Memory {
         let gone = Arc::make_mut(&mut slot).remove(address)?;
         // The host may hand the same address out again, so an address of the host is not remembered.
         if let Some(device) = gone.owner {
-            let used = state.of(device) - gone.bytes;
+            let used = state.of(device).saturating_sub(gone.bytes);
             state.used.insert(device, used);
         }
         Ok(())
@@ -357,6 +355,17 @@ impl Memory {
             a.first_uninitialised(*offset, part.len() as u64).map(|at| a.base + at)
         };
         Ok(parts.iter().find_map(first))
+    }
+
+    /// How many bytes of a range nobody has written.
+    pub(crate) fn count_uninitialised(&self, address: u64, bytes: u64) -> Result<u64, MemoryError> {
+        let parts = self.parts(address, bytes)?;
+        Ok(parts.iter().map(|(a, offset, part)| a.count_uninitialised(*offset, part.len() as u64)).sum())
+    }
+
+    /// What is said where the host has no room for so many bytes.
+    pub(crate) fn full(&self, asked: u64) -> MemoryError {
+        MemoryError::OutOfMemory { asked, used: self.used(), capacity: self.capacity }
     }
 
     /// Bytes in use of the memory of device 0.

@@ -164,7 +164,8 @@ impl Module {
 
     /// The `.global` and `.const` variables.
     pub fn variables(&self) -> impl Iterator<Item = Variable> {
-        self.statics.variables.iter().map(|v| Variable { name: v.name.clone(), bytes: v.bytes })
+        let own = self.statics.variables.iter().filter(|v| !v.shared);
+        own.map(|v| Variable { name: v.name.clone(), bytes: v.bytes })
     }
 
     /// Address of a `.global` or `.const` variable in `memory`, allocated and initialised the first time.
@@ -181,7 +182,8 @@ impl Module {
     /// # Errors
     /// [`MemoryError::OutOfMemory`].
     pub fn address_on(&self, device: u32, memory: &Memory, name: &str) -> Result<Option<u64>, MemoryError> {
-        let Some(index) = self.statics.variables.iter().position(|v| v.name == name) else { return Ok(None) };
+        let found = self.statics.variables.iter().position(|v| v.name == name && !v.shared);
+        let Some(index) = found else { return Ok(None) };
         Ok(Some(memory.statics(device, self.statics.id, &self.statics.variables)?[index]))
     }
 
@@ -200,7 +202,8 @@ pub(crate) struct Statics {
 
 fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
     let names = vectors::names(source.text);
-    let ast = parser::parse(source.text, &names)?;
+    let mut ast = parser::parse(source.text, &names)?;
+    forget_declared(&mut ast);
     let (target, mut errors) = target(&ast);
     let id = NEXT.fetch_add(1, Relaxed);
     let functions = Functions::new(id, &ast);
@@ -241,6 +244,12 @@ fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
     Ok(Module { version, target, kernels, refused, errors: source.reports(errors), statics })
 }
 
+/// Leaves out declarations of variables that the module defines, too.
+fn forget_declared(ast: &mut ast::Module<'_>) {
+    let defined: HashSet<&str> = ast.variables.iter().filter(|v| !v.external).map(|v| v.name).collect();
+    ast.variables.retain(|v| !v.external || !defined.contains(v.name));
+}
+
 /// The target, unless the header is wrong.
 fn target(ast: &ast::Module<'_>) -> (Option<Target>, Vec<Error>) {
     let fail = |at, what| (None, vec![Error { at, what }]);
@@ -264,16 +273,15 @@ fn with_syntax(mut errors: Vec<Error>, ast: &ast::Module<'_>) -> Vec<Error> {
     errors
 }
 
-/// Kernels and functions that have the name of another before them.
+/// Variables, kernels and functions that have the name of another before them.
 fn doubles(ast: &ast::Module<'_>) -> Vec<Error> {
     let mut names = HashSet::new();
+    let variables = ast.variables.iter().filter(|v| !v.external).map(|v| ("variable", v.name, v.at));
     let defined = ast.entries.iter().chain(ast.functions.iter().filter(|f| f.defined));
-    let again = defined.filter(|entry| !names.insert(entry.name));
-    let what = |e: &ast::Entry<'_>| match e.function {
-        true => format!("function `{}` is defined twice", e.name),
-        false => format!("kernel `{}` is defined twice", e.name),
-    };
-    again.map(|e| Error { at: e.at, what: what(e) }).collect()
+    let kind = |e: &ast::Entry<'_>| if e.function { "function" } else { "kernel" };
+    let all = variables.chain(defined.map(|e| (kind(e), e.name, e.at)));
+    let again = all.filter(|(_, name, _)| !names.insert(*name));
+    again.map(|(kind, name, at)| Error { at, what: format!("{kind} `{name}` is defined twice") }).collect()
 }
 
 fn kernel(entry: &ast::Entry<'_>, decoded: Decoded, statics: &Arc<Statics>) -> Kernel {
@@ -313,7 +321,7 @@ fn statics(id: u64, variables: &[ast::Variable<'_>], functions: &Functions<'_>) 
             });
         }
         let (name, constant) = (v.name.into(), v.space == StateSpace::Const);
-        let mut made = Static { name, constant, bytes, init: Vec::new(), addresses: Vec::new() };
+        let mut made = Static { name, constant, shared, bytes, init: Vec::new(), addresses: Vec::new() };
         for initial in v.init.iter().filter(|_| !shared) {
             errors.extend(initialise(&mut made, initial, v.ty, variables, functions).err());
         }

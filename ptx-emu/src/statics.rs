@@ -5,6 +5,8 @@
 pub(crate) struct Static {
     pub(crate) name: String,
     pub(crate) constant: bool,
+    /// Whether it is a `.shared` one, which only keeps its number: it has no bytes and no address here.
+    pub(crate) shared: bool,
     pub(crate) bytes: u64,
     /// Initial bytes; shorter than the variable when the rest is zero.
     pub(crate) init: Vec<u8>,

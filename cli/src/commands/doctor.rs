@@ -64,10 +64,20 @@ fn driver(driver: Result<&Driver, &String>) -> Found {
             let (cuda, point) = driver.version();
             Fine(format!("{}, CUDA {cuda}.{point}", driver.origin()))
         }
-        Err(reason) => {
-            let reason = reason.lines().next().unwrap_or_default();
-            Absent(format!("{reason}; with an NVIDIA card, install its driver, for CUDA 12.0 or newer"))
-        }
+        Err(reason) => Absent(format!(
+            "{}; with an NVIDIA card, install its driver, for CUDA 12.0 or newer",
+            telling(reason)
+        )),
+    }
+}
+
+/// What the reason begins with, and the first library that is there and does not serve.
+fn telling(reason: &str) -> String {
+    let mut lines = reason.lines().map(str::trim);
+    let first = lines.next().unwrap_or_default();
+    match lines.find(|line| !line.contains("No such file")) {
+        Some(library) => format!("{first}: {library}"),
+        None => first.to_owned(),
     }
 }
 
@@ -130,5 +140,18 @@ fn emulator() -> Found {
     match tried {
         Ok(()) => Fine("runs a kernel right".to_owned()),
         Err(problem) => Wrong(format!("{problem}; this is a fault of the program: report it")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_does_not_serve_is_named() {
+        let missing = "no CUDA driver\n  libcuda.so.1: cannot open: No such file or directory";
+        assert_eq!(telling(missing), "no CUDA driver");
+        let old = format!("{missing}\n  libcuda.so: a driver for CUDA 10.0");
+        assert_eq!(telling(&old), "no CUDA driver: libcuda.so: a driver for CUDA 10.0");
     }
 }

@@ -236,6 +236,17 @@ fn what_cannot_be_used_is_named() {
         ),
         (
             "clean",
+            &["-k", "saxpy", "--seed", "18446744073709551615"],
+            "error: invalid value '18446744073709551615' for '--seed <N>': ",
+        ),
+        (
+            "clean",
+            &["-k", "saxpy", "--arg", "0=in:f32:99999999999999999=zeros"],
+            // A system that does not say how much memory it has gives none of that size.
+            if cfg!(target_os = "linux") { "error: the emulator would need " } else { "error: --arg 0: " },
+        ),
+        (
+            "clean",
             &["-k", "saxpy", "--race-memory", "4G"],
             "error: the following required arguments were not provided:\n  --race\n",
         ),
@@ -253,6 +264,14 @@ fn what_cannot_be_used_is_named() {
         ),
         (&["--const", "scale=f32:1,2"], "error: variable `scale`: 8 bytes are given; it has 4\n"),
         (&["--expect", "z=zeros"], "error: --expect z: there is no buffer z; there are 0, param_1\n"),
+        (
+            &["--const", "scale=f32:1", "--const", "scale=f32:2"],
+            "error: --const scale: it has a value already\n",
+        ),
+        (
+            &["--expect", "param_1=zeros", "--expect", "1=iota"],
+            "error: --expect 1: the buffer has an expectation already\n",
+        ),
         (&["--trace", "4,0"], "error: --trace: there is no such block; there are 4x1x1\n"),
         (&["--smem", "300000"], "error: the launch is impossible: 300000 bytes of shared memory"),
     ];

@@ -72,7 +72,11 @@ pub(crate) struct KernelWork {
 
 impl From<MemoryError> for Error {
     fn from(error: MemoryError) -> Self {
-        Self::new(CUresult::ILLEGAL_ADDRESS, error.to_string())
+        let code = match error {
+            MemoryError::OutOfMemory { .. } => CUresult::OUT_OF_MEMORY,
+            _ => CUresult::ILLEGAL_ADDRESS,
+        };
+        Self::new(code, error.to_string())
     }
 }
 

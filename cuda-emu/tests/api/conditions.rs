@@ -175,6 +175,9 @@ fn a_graph_allocates_and_frees_its_memory() {
     let w = world();
     let out = w.emu.upload(&[0]);
     let graph = w.emu.graph();
+    let (mut none, mut vast) = (CUgraphNode::NULL, alloc_params(usize::MAX));
+    let out_of_memory = code!(w.emu, cuGraphAddMemAllocNode(&mut none, graph, null(), 0, &mut vast));
+    assert_eq!(out_of_memory, 2);
     let mut p = alloc_params(64);
     let alloc: CUgraphNode = make!(w.emu, cuGraphAddMemAllocNode(graph, null(), 0, &mut p));
     let fill =

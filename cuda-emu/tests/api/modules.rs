@@ -137,12 +137,16 @@ fn functions_have_attributes_and_parameters() {
 fn variables_have_addresses() {
     let emu = emu();
     let module = emu
-        .try_load(".version 7.0\n.target sm_75\n.address_size 64\n.global .align 4 .u32 v[2] = {5, 6};\n")
+        .try_load(
+            ".version 7.0\n.target sm_75\n.address_size 64\n.global .align 4 .u32 v[2] = {5, 6};\n.shared .u32 s;\n",
+        )
         .unwrap();
     let (mut address, mut bytes) = (0, 0);
     ok!(emu, cuModuleGetGlobal_v2(&mut address, &mut bytes, module, c"v".as_ptr()));
     assert_eq!((bytes, emu.download(address, 2)), (8, vec![5, 6]));
-    assert_eq!(code!(emu, cuModuleGetGlobal_v2(&mut address, &mut bytes, module, c"w".as_ptr())), 500);
+    for name in [c"w", c"s"] {
+        assert_eq!(code!(emu, cuModuleGetGlobal_v2(&mut address, &mut bytes, module, name.as_ptr())), 500);
+    }
 }
 
 #[test]

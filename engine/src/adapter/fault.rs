@@ -36,6 +36,10 @@ pub enum Fault {
     Target { target: String },
     #[error("tensor {name:?} belongs to a module that \"target_modules\" of {CONFIG} does not name")]
     Untargeted { name: String },
+    #[error(
+        "tensor {name:?} belongs to a module that \"layers_to_transform\" or \"exclude_modules\" of {CONFIG} leaves out"
+    )]
+    LeftOut { name: String },
     #[error("it has no tensor of {target:?}, which \"target_modules\" of {CONFIG} names")]
     NoTensors { target: String },
     #[error(

@@ -1,4 +1,4 @@
-//! Projections that the settings name and the tensors lack.
+//! Projections that the settings name and the tensors lack, or the other way round.
 //!
 //! PEFT makes a pair for each module that the settings name and warns of those that the file has nothing for. They keep
 //! the start that the settings say: a product of 0, or numbers drawn at random, which nobody can mean.
@@ -23,7 +23,7 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// Of the file's keys. What is a regular expression names nothing here: only a warning depends on it.
+    /// Of the file's keys. Of what is a regular expression nothing is said: it names nothing and leaves nothing out.
     pub(crate) fn read(keys: &Map<String, Value>, targets: Option<&[String]>) -> Named {
         let key = |key| keys.get(key).unwrap_or(&Value::Null);
         let linear =
@@ -67,6 +67,12 @@ impl Named {
         missing.map(|(layer, projection)| module(layer, projection)).collect()
     }
 
+    /// Whether PEFT would make no pair for a module, and leave out what the file has for it.
+    pub(crate) fn leaves_out(&self, layer: usize, module: &str) -> bool {
+        let excluded = self.excluded.iter().any(|excluded| names(excluded, module));
+        excluded || self.targets.is_some() && !self.has(layer, module)
+    }
+
     fn has(&self, layer: usize, module: &str) -> bool {
         let mut targets = self.targets.iter().flatten().filter(|target| names(target, module)).peekable();
         let in_layers = self.layers.as_ref().is_none_or(|layers| layers.contains(&(layer as u64)));
@@ -108,6 +114,9 @@ mod tests {
         for (targets, keys, expected) in cases {
             let named = Named::read(keys.as_object().unwrap(), Some(targets));
             assert_eq!(named.missing(0..2, |_, _| false), expected, "{keys}");
+            let kept = [q0, q1].into_iter().enumerate().filter(|(layer, q)| !named.leaves_out(*layer, q));
+            let unknown = named.targets.is_none();
+            assert!(unknown || kept.map(|(_, q)| q).eq(expected.iter().copied()), "{keys}");
         }
         let all = json!({"target_modules": "all-linear"});
         let named = Named::read(all.as_object().unwrap(), None);

@@ -59,9 +59,11 @@ fn check_name(name: &str, config: &LoraConfig, sizes: &Sizes) -> Result<(), Faul
     if layer > last {
         return Err(Fault::Layer { name: name.into(), layer, last });
     }
-    match config.is_target(&module(layer, projection)) {
-        true => Ok(()),
-        false => Err(Fault::Untargeted { name: name.into() }),
+    let module = module(layer, projection);
+    match (config.is_target(&module), config.named.leaves_out(layer, &module)) {
+        (false, _) => Err(Fault::Untargeted { name: name.into() }),
+        (true, true) => Err(Fault::LeftOut { name: name.into() }),
+        (true, false) => Ok(()),
     }
 }
 

@@ -34,7 +34,8 @@ pub struct BatchOptions {
 impl BatchOptions {
     /// So many sequences with room for `ctx` positions each, and the best values for the other options.
     pub fn new(sequences: u32, ctx: u32) -> BatchOptions {
-        let positions = sequences.saturating_mul(ctx.next_multiple_of(PAGE));
+        let whole = ctx.checked_next_multiple_of(PAGE).unwrap_or(u32::MAX);
+        let positions = sequences.saturating_mul(whole);
         BatchOptions {
             sequences,
             ctx,

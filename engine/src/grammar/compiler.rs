@@ -114,6 +114,9 @@ impl GrammarCompiler {
         if let Some(part) = endless::part(parser.parser.grammar()) {
             return Err(fault(Fault::Endless { part }));
         }
+        if let Some(rule) = endless::tempered(parser.parser.grammar()) {
+            return Err(fault(Fault::Tempered { rule }));
+        }
         self.tokens.serve(&mut parser, self.factory.limits());
         let mut start = llguidance::Matcher::new(Ok(parser));
         if let Some(said) = problem_of(start.clone()) {

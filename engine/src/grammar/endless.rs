@@ -1,4 +1,5 @@
-//! Grammars, and parts of them, that no text ever leaves: `a: "x" a`, or a schema that requires itself.
+//! Grammars, and parts of them, that no text ever leaves: `a: "x" a`, or a schema that requires itself; and rules that ask
+//! for what is not done.
 //!
 //! A symbol *ends* if it is a terminal, may be empty, or has a rule all of whose symbols end. That is the least such set,
 //! so a rule that only leads back to itself does not put its symbol there. A part that does not end is refused even where
@@ -17,6 +18,12 @@ pub(super) fn part(grammar: &CGrammar) -> Option<String> {
     // In a schema only what is referred to can lead back to itself, and its symbol has the name of the reference.
     let referred = endless().map(name).find(|name| name.contains('#'));
     referred.or_else(|| endless().map(name).next())
+}
+
+/// The name of the first rule that asks for a temperature of its own.
+pub(super) fn tempered(grammar: &CGrammar) -> Option<String> {
+    let asks = |symbol: &CSymIdx| grammar.sym_data(*symbol).props.temperature != 0.0;
+    reached(grammar).into_iter().find(asks).map(|symbol| plain(grammar.sym_name(symbol)).to_owned())
 }
 
 /// The name in the grammar: the library puts `#` and a number behind one that it uses already, and only a number behind

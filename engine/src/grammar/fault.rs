@@ -67,6 +67,12 @@ pub enum Fault {
         /// From 1.
         line: usize,
     },
+    /// A rule with a temperature of its own.
+    #[error("{rule} asks for a temperature, which only the whole text can have: leave temperature= out")]
+    Tempered {
+        /// What the library calls it.
+        rule: String,
+    },
     /// Anything else.
     #[error("{0}")]
     Other(String),

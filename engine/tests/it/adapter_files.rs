@@ -109,6 +109,16 @@ fn says_what_is_wrong_with_the_settings() {
              \"target_modules\" of adapter_config.json does not name",
         ),
         (
+            with("layers_to_transform", json!([0])),
+            "tensor \"base_model.model.model.layers.1.self_attn.k_proj.lora_A.weight\" belongs to a module that \
+             \"layers_to_transform\" or \"exclude_modules\" of adapter_config.json leaves out",
+        ),
+        (
+            with("exclude_modules", json!(["k_proj"])),
+            "tensor \"base_model.model.model.layers.1.self_attn.k_proj.lora_A.weight\" belongs to a module that \
+             \"layers_to_transform\" or \"exclude_modules\" of adapter_config.json leaves out",
+        ),
+        (
             with("alpha_pattern", json!({"^model.*k_proj": 8})),
             "\"alpha_pattern\" has the pattern \"^model.*k_proj\"; only names of modules are supported, such as \
              \"q_proj\"",

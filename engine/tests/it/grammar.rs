@@ -325,6 +325,8 @@ fn what_is_no_grammar_is_named_before_the_first_token() {
     let said = schema(r#"{"type": "string", "pattern": "a(?=b)"}"#);
     assert!(said.contains("look-around"), "{said}");
     assert_eq!(lark(" \n"), "the grammar cannot be used: it is empty");
+    let said = lark("start: a\na[temperature=0.5]: /x+/\n");
+    assert!(said.contains("asks for a temperature, which only the whole text can have"), "{said}");
     let large = " is beyond 2^53 (9007199254740992)";
     // The library would run out of stack.
     let said = lark("start: %json {\"const\": -9223372036854775808}");

@@ -105,16 +105,11 @@ impl Buffer {
 
     /// What it holds, and how many bytes nobody has written.
     pub(super) fn take(&self, memory: &Memory, address: u64) -> Result<(Vec<u8>, u64), MemoryError> {
-        let mut bytes = vec![0; self.bytes()];
+        let (size, mut bytes) = (self.bytes(), Vec::new());
+        bytes.try_reserve_exact(size).map_err(|_| memory.full(size as u64))?;
+        bytes.resize(size, 0);
         memory.read(address, &mut bytes)?;
-        let (mut at, end, mut unwritten) = (address, address + bytes.len() as u64, 0);
-        while let Some(first) = memory.uninitialised(at, end - at)? {
-            unwritten += 1;
-            at = first + 1;
-            if at == end {
-                break;
-            }
-        }
+        let unwritten = memory.count_uninitialised(address, size as u64)?;
         Ok((bytes, unwritten))
     }
 }

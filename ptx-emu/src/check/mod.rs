@@ -42,7 +42,9 @@ mod element;
 mod finding;
 mod report;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
@@ -124,6 +126,23 @@ pub fn schedule(seed: u64) -> Schedule {
     Schedule { seed, order, threads: 1, ..Schedule::default() }
 }
 
+/// What is compared must be all there: fewer bytes, or a tolerance that nothing exceeds, would compare nothing.
+fn check_buffer(buffer: &Buffer) -> Result<(), CheckError> {
+    let wrong = |what: String| Err(CheckError::Buffer { name: buffer.name.clone(), what });
+    let (wanted, expected) = (buffer.bytes(), buffer.expected.as_ref());
+    let contents = buffer.contents.as_ref().filter(|contents| contents.len() != wanted);
+    if let Some(contents) = contents {
+        return wrong(format!("it begins with {} bytes and has {wanted}", contents.len()));
+    }
+    if let Some(expected) = expected.filter(|expected| expected.bytes.len() != wanted) {
+        return wrong(format!("{} bytes are expected and it has {wanted}", expected.bytes.len()));
+    }
+    match expected.map(|expected| expected.tolerance).filter(|t| !(t.is_finite() && *t >= 0.0)) {
+        Some(tolerance) => wrong(format!("{tolerance} is no tolerance; it is 0 or more, and finite")),
+        None => Ok(()),
+    }
+}
+
 /// Why a check cannot be run.
 #[derive(Clone, PartialEq, Eq)]
 pub enum CheckError {
@@ -148,6 +167,14 @@ pub enum CheckError {
     /// The module has no such variable, or one with fewer bytes.
     Variable {
         /// The name.
+        name: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// What a buffer begins with, or must hold afterwards, are not the bytes of its elements; or an argument points to a
+    /// buffer that is not there.
+    Buffer {
+        /// The name; the number of one that is not there.
         name: String,
         /// What is wrong with it.
         what: String,
@@ -179,6 +206,7 @@ impl std::fmt::Display for CheckError {
                 )
             }
             Self::Variable { name, what } => write!(f, "variable `{name}`: {what}"),
+            Self::Buffer { name, what } => write!(f, "buffer `{name}`: {what}"),
             Self::View { name, what } => write!(f, "the texture or surface `{name}`: {what}"),
             Self::Memory(error) => error.fmt(f),
             Self::Launch(what) => write!(f, "the launch is impossible: {what}"),
@@ -199,7 +227,23 @@ struct Run {
     seed: u64,
     watched: Watched,
     /// The bytes of each buffer afterwards, and how many of them nobody has written.
-    contents: Vec<(Vec<u8>, u64)>,
+    contents: Vec<(Arc<Vec<u8>>, u64)>,
+}
+
+/// What each buffer held after one run: runs that leave the same bytes keep them once, however many there are.
+#[derive(Default)]
+struct Kept(Mutex<HashMap<usize, Arc<Vec<u8>>>>);
+
+impl Kept {
+    fn share(&self, buffer: usize, bytes: Vec<u8>) -> Arc<Vec<u8>> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&buffer).cloned();
+        if let Some(known) = known.as_ref().filter(|known| ***known == bytes) {
+            return known.clone();
+        }
+        let bytes = Arc::new(bytes);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(buffer).or_insert_with(|| bytes.clone());
+        bytes
+    }
 }
 
 impl<'a> Check<'a> {
@@ -280,12 +324,11 @@ impl<'a> Check<'a> {
     /// What makes the launch impossible, [`CheckError`]. What is wrong with the kernel is in the report.
     pub fn run(&self) -> Result<Report, CheckError> {
         self.check_arguments()?;
-        let lowest = AtomicU64::new(u64::MAX);
-        let seeds: Vec<u64> = self.seeds.clone().collect();
-        let runs = seeds.into_par_iter().map(|seed| match lowest.load(Relaxed) < seed {
+        let (lowest, kept) = (AtomicU64::new(u64::MAX), Kept::default());
+        let runs = self.seeds.clone().into_par_iter().map(|seed| match lowest.load(Relaxed) < seed {
             true => Ok(None),
             false => {
-                let run = self.run_once(seed)?;
+                let run = self.run_once(seed, &kept)?;
                 if self.ends_after(&run) {
                     lowest.fetch_min(seed, Relaxed);
                 }
@@ -316,10 +359,18 @@ impl<'a> Check<'a> {
                 return Err(CheckError::Size { parameter: (number, param.name.clone()), given, wanted });
             }
         }
-        Ok(())
+        let variables = self.variables.iter().map(|(_, value)| value);
+        let fields = self.args.iter().chain(variables).flat_map(|argument| &argument.0);
+        let lost =
+            |field: &&Field| matches!(field, Field::Pointer { buffer, .. } if *buffer >= self.buffers.len());
+        if let Some(Field::Pointer { buffer, .. }) = fields.into_iter().find(lost) {
+            let what = format!("an argument points to it, and the check has {}", self.buffers.len());
+            return Err(CheckError::Buffer { name: buffer.to_string(), what });
+        }
+        self.buffers.iter().try_for_each(check_buffer)
     }
 
-    fn run_once(&self, seed: u64) -> Result<Run, CheckError> {
+    fn run_once(&self, seed: u64, kept: &Kept) -> Result<Run, CheckError> {
         let memory = Memory::new(1 << 40);
         let addresses: Vec<u64> =
             self.buffers.iter().map(|buffer| buffer.place(&memory)).collect::<Result<_, _>>()?;
@@ -353,8 +404,12 @@ impl<'a> Check<'a> {
         if let Some(found) = watched.found.iter().find(|found| found.fault.class == Class::BadLaunch) {
             return Err(CheckError::Launch(found.fault.what.clone()));
         }
-        let contents = self.buffers.iter().zip(&addresses).map(|(buffer, at)| buffer.take(&memory, *at));
-        Ok(Run { seed, watched, contents: contents.collect::<Result<_, _>>()? })
+        let left = |(number, (buffer, at)): (usize, (&Buffer, &u64))| {
+            let (bytes, unwritten) = buffer.take(&memory, *at)?;
+            Ok((kept.share(number, bytes), unwritten))
+        };
+        let contents = self.buffers.iter().zip(&addresses).enumerate().map(left);
+        Ok(Run { seed, watched, contents: contents.collect::<Result<_, MemoryError>>()? })
     }
 
     /// What arguments that name buffers are: addresses, and handles of textures and surfaces.

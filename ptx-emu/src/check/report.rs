@@ -117,7 +117,7 @@ pub(super) fn report(check: &Check<'_>, runs: &[Run]) -> Report {
 }
 
 fn after(check: &Check<'_>, run: &Run) -> Vec<Buffer> {
-    let contents = run.contents.iter().map(|(bytes, _)| Some(bytes.clone()));
+    let contents = run.contents.iter().map(|(bytes, _)| Some(bytes.to_vec()));
     check.buffers.iter().zip(contents).map(|(b, contents)| Buffer { contents, ..b.clone() }).collect()
 }
 

@@ -177,7 +177,7 @@ impl Worker<'_, '_> {
 
     /// Lets a warp execute so many instructions.
     fn run(&mut self, warp: &mut Warp, most: u64) -> Checked<Pause> {
-        let turn = most.min(self.fuel + 1);
+        let turn = most.min(self.fuel.saturating_add(1));
         let before = warp.executed;
         let result = match self.observer.is_some() {
             true => self.execute::<true>(warp, before + turn),

@@ -68,7 +68,7 @@ impl ChannelType {
 impl TexelFormat {
     /// Its size.
     pub fn bytes(self) -> u32 {
-        self.channel.bytes() * self.channels
+        self.channel.bytes().saturating_mul(self.channels)
     }
 
     /// Its number in what `txq.channel_order` gives: R, RG or RGBA.

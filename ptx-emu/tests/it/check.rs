@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ptx_emu::check::{Argument, Check, CheckError, Expected, Finding, Note, Problem};
+use ptx_emu::check::{Argument, Buffer, Check, CheckError, ElementType, Expected, Finding, Note, Problem};
 use ptx_emu::{Class, Faults, Module, Trace};
 
 use crate::machine::kernel;
@@ -157,7 +157,8 @@ fn races_of_global_memory_are_found_when_traced() {
 
 #[test]
 fn structures_and_variables_are_set() {
-    let text = ".version 8.6\n.target sm_90\n.address_size 64\n.const .align 4 .u32 taps[2];\n
+    let text =
+        ".version 8.6\n.target sm_90\n.address_size 64\n.shared .u32 s; .const .align 4 .u32 taps[2];\n
         .visible .entry k(.param .align 8 .b8 s[24]) {
             .reg .b64 %a, %b; .reg .b32 %v, %w;
             ld.param.u64 %a, [s]; ld.param.u64 %b, [s+8]; ld.param.u32 %v, [s+16];
@@ -170,6 +171,53 @@ fn structures_and_variables_are_set() {
     check.variables = vec![("taps".into(), Argument::structure([7u32.into(), 20u32.into()]))];
     let report = check.run().unwrap();
     assert_eq!(report.output::<u32>("b"), [125], "{report}");
+    check.variables = vec![("s".into(), 1u8.into())];
+    assert_eq!(
+        check.run().unwrap_err().to_string(),
+        "variable `s`: the module has none of that name; it has [taps]"
+    );
+}
+
+#[test]
+fn fuel_without_end_is_fuel() {
+    let module = module(COPY);
+    let check = Check { fuel: u64::MAX, ..check(&module) };
+    assert!(check.run().unwrap().findings.is_empty());
+}
+
+/// A comparison that compares nothing would find nothing.
+#[test]
+fn what_compares_nothing_is_refused() {
+    let module = module(COPY);
+    let error = |expected: Option<Expected>, contents: Option<Vec<u8>>| {
+        let mut check = check(&module);
+        check.buffers[1] = Buffer { expected, contents, ..check.buffers[1].clone() };
+        check.run().unwrap_err().to_string()
+    };
+    let expect = |bytes, tolerance| Some(Expected { bytes: vec![0; bytes], tolerance });
+    assert_eq!(error(expect(0, 0.0), None), "buffer `out`: 0 bytes are expected and it has 256");
+    assert_eq!(error(None, Some(vec![0; 9])), "buffer `out`: it begins with 9 bytes and has 256");
+    let mut lost = check(&module);
+    lost.args[0] = Argument::pointer(2, 0);
+    let error_of_lost = lost.run().unwrap_err().to_string();
+    assert_eq!(error_of_lost, "buffer `2`: an argument points to it, and the check has 2");
+    for tolerance in [f64::INFINITY, f64::NAN, -1.0] {
+        let wanted = format!("buffer `out`: {tolerance} is no tolerance; it is 0 or more, and finite");
+        assert_eq!(error(expect(256, tolerance), None), wanted);
+    }
+}
+
+/// Bytes are counted word by word, whatever lies at the ends of the buffer and of what is written.
+#[test]
+fn unwritten_bytes_are_counted() {
+    let module = module("st.global.u32 [%out], 1; st.global.u8 [%out+65], 2; st.global.u64 [%out+88], 3;");
+    let mut check = check(&module);
+    for (count, unwritten) in [(24, 83), (1000, 3987)] {
+        check.buffers[1] = Buffer::empty("out", ElementType::U32, count);
+        let report = check.run().unwrap();
+        let note = Note::Unwritten { buffer: "out".into(), bytes: unwritten, of: 4 * count as u64 };
+        assert_eq!(report.notes, [note]);
+    }
 }
 
 #[test]

@@ -138,6 +138,8 @@ fn variables_of_the_module_within_a_kernel() {
         ".global .u32 g[2] = {4, 5}; .const .u32 c = 6; ld.global.u32 %d, [g+4]; ld.const.u32 %r0, [c];
         add.u32 %d, %d, %r0;";
     assert_eq!(words(OLD, "", body), [11; 32]);
+    let declared = ".extern .global .u32 d; .visible .global .u32 d = 3; .extern .shared .u32 s[]; .extern .shared .u32 s[];";
+    assert_eq!(words(OLD, declared, "ld.global.u32 %d, [d];"), [3; 32]);
     let twice = format!("{OLD}\n.entry a() {{ .global .u32 g; }}\n.entry b() {{ .global .u32 g; }}");
     let errors = Module::parse(&twice).and_then(Module::complete).unwrap_err();
     assert_eq!(errors.0[0].what, "unsupported in ptx-emu: `g` within a kernel beside another of this name");

@@ -120,6 +120,8 @@ fn mistakes_in_a_module() {
             "`cudaGraphSetConditional` takes 8, 4 bytes, not 8 bytes",
         ),
         (".version 8.0\n.target sm_90\n.entry k() {}\n.entry k() {}", "kernel `k` is defined twice"),
+        (".version 8.0\n.target sm_90\n.global .u32 g;\n.shared .u32 g;", "variable `g` is defined twice"),
+        (".version 8.0\n.target sm_90\n.global .u32 g;\n.entry g() {}", "kernel `g` is defined twice"),
         (
             ".version 8.0\n.target sm_90\n.entry k(.param .u32 n, .param .u32 n) {}",
             "parameter `n` is declared twice",

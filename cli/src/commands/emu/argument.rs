@@ -1,5 +1,6 @@
 //! What `--arg`, `--expect` and `--const` say.
 
+use std::fs;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -65,6 +66,19 @@ pub(crate) enum Fill {
     /// These, one after the other.
     Values(Vec<String>),
     File(PathBuf),
+}
+
+impl Argument {
+    /// Bytes of the buffer that it makes, as far as they are known before a file is read.
+    pub(crate) fn bytes(&self) -> u64 {
+        let Value::Buffer(value) = &self.value else { return 0 };
+        let shaped = value.shape.map(|(element, count)| count.saturating_mul(element.bytes()) as u64);
+        let of_file = || match &value.fill {
+            Some(Fill::File(path)) => fs::metadata(path).map_or(0, |file| file.len()),
+            _ => 0,
+        };
+        shaped.unwrap_or_else(of_file)
+    }
 }
 
 impl FromStr for Argument {
@@ -215,7 +229,8 @@ impl FromStr for Expectation {
 }
 
 fn tolerance(text: &str) -> Result<f64, String> {
-    let value = text.parse().ok().filter(|value: &f64| *value >= 0.0);
+    // What may be off by any amount is not compared.
+    let value = text.parse().ok().filter(|value: &f64| *value >= 0.0 && value.is_finite());
     value.ok_or_else(|| format!("{text:?} behind ~ is no tolerance, such as 1e-4"))
 }
 
@@ -341,6 +356,7 @@ mod tests {
         assert_eq!(read("y=1,2").unwrap().tolerance, 0.0);
         assert!(read("y=zeros~x").unwrap_err().contains("is no tolerance"));
         assert!(read("y=zeros~-1").unwrap_err().contains("is no tolerance"));
+        assert!(read("y=zeros~inf").unwrap_err().contains("is no tolerance"));
         assert!(read("y=rand").unwrap_err().contains("nothing to expect"));
     }
 

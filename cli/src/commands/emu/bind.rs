@@ -218,6 +218,9 @@ impl Buffers {
                 found.ok_or(wrong(error))
             })?;
             let buffer = &mut check.buffers[number];
+            if buffer.expected.is_some() {
+                return Err(wrong("the buffer has an expectation already".into()));
+            }
             let bytes = fill::fill(fill, buffer.element, buffer.count, 0).map_err(wrong)?;
             buffer.expected = Some(Expected { bytes, tolerance: *tolerance });
         }
@@ -236,7 +239,11 @@ fn variables(constants: &[Constant], buffers: &Buffers) -> Result<Vec<(String, c
         let wrong = |what: String| format!("--const {}: {what}", constant.name);
         Ok((constant.name.clone(), value(constant).map_err(wrong)?))
     };
-    constants.iter().map(one).collect()
+    let twice = |i: usize| constants[..i].iter().any(|before| before.name == constants[i].name);
+    match (0..constants.len()).find(|i| twice(*i)) {
+        Some(i) => Err(format!("--const {}: it has a value already", constants[i].name)),
+        None => constants.iter().map(one).collect(),
+    }
 }
 
 fn of_bytes(bytes: Vec<u8>) -> check::Argument {

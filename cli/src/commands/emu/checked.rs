@@ -2,11 +2,14 @@
 
 use std::io::{self, Write};
 use std::path::Path;
+use std::thread::available_parallelism;
 
 use ptx_emu::check::{Check, Report};
 use ptx_emu::{Faults, Followed, Module, Trace};
 
+use super::argument::Argument;
 use super::{CheckArgs, LaunchArgs, bind, json, profile, words};
+use crate::emulation;
 use crate::failure::Failure;
 use crate::output::{Content, Output};
 use crate::terminal::printable;
@@ -50,7 +53,7 @@ pub(crate) fn prepare<'a>(
     check.dynamic_shared = launch.smem;
     check.cooperative = launch.cooperative;
     let schedules = if checks.trace.is_some() || checks.stats { 1 } else { checks.schedules };
-    check.seeds = checks.seed.map_or(0..schedules, |seed| seed..seed.saturating_add(1));
+    check.seeds = checks.seed.map_or(0..schedules, |seed| seed..seed + 1);
     check.trace = if checks.race { Trace::On } else { Trace::Off };
     check.faults = if checks.all { Faults::EachBlock } else { Faults::First };
     check.trace_bytes = checks.race_memory;
@@ -64,9 +67,20 @@ pub(crate) fn prepare<'a>(
         let [block, thread] = thread.within(check.grid, check.block)?;
         check.followed = Some(Followed { block, thread, most: profile::MOST_STEPS });
     }
+    if let Some(reason) = emulation::room(bytes(&launch.args, check.seeds.end - check.seeds.start)) {
+        return Err(format!("{reason}; make the buffers of --arg smaller, or try fewer --schedules"));
+    }
     let buffers = bind::bind(&mut check, &launch.args, &launch.constants, launch.data_seed)?;
     buffers.expect(&mut check, &checks.expect)?;
     Ok(check)
+}
+
+/// Bytes that buffers take: what they begin with, and for each schedule that runs beside others their storage, a bit for
+/// each byte of it, and what they hold afterwards.
+fn bytes(args: &[Argument], schedules: u64) -> u64 {
+    let beside = schedules.min(available_parallelism().map_or(1, usize::from) as u64);
+    let size = args.iter().map(Argument::bytes).fold(0, u64::saturating_add);
+    size.saturating_add(size.saturating_add(size / 8).saturating_add(size).saturating_mul(beside))
 }
 
 fn print(check: &Check<'_>, report: &Report) -> Result<(), Failure> {

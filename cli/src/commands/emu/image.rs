@@ -82,7 +82,9 @@ fn view(shape: Shape, written: &str, sampler: Option<Sampler>, text: &str) -> Re
     };
     let all = extent.iter().chain([&format.channels]).try_fold(1usize, |all, n| all.checked_mul(*n as usize));
     let count = all.ok_or_else(|| format!("{size:?} has more texels than there are addresses"))?;
-    let view = Some(View { image: Image::new(format, shape, extent), sampler });
+    let image = Image::new(format, shape, extent);
+    image.check().map_err(|error| error.to_string())?;
+    let view = Some(View { image, sampler });
     Ok(BufferValue { role, shape: Some((element, count)), fill, view })
 }
 
@@ -189,6 +191,7 @@ mod tests {
             ("t=tex2d:u8x3:4x4", "\"u8x3\" is no format of texels"),
             ("t=tex2d:f32:4", "\"4\" is no size of it: WIDTHxHEIGHT, of numbers from 1 on"),
             ("t=tex2d:f32:4x0", "\"4x0\" is no size of it"),
+            ("t=tex1d:f32:4294967295", "which has at most 131072 x 1 x 1"),
             ("t=tex2d:f32:4x4:bilinear", "\"bilinear\" is no option of a texture: point, linear, wrap,"),
             ("t=surf2d:f32:4x4:linear", "\"linear\" behind the size: a surface has no options"),
             ("t=tex2d:f32:4x4=ones", "\"ones\" fills no buffer: zeros, iota"),

@@ -115,7 +115,8 @@ pub(crate) struct CheckArgs {
           value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) schedules: u64,
     /// Try the order of this seed alone
-    #[arg(long, value_name = "N", requires = "kernel", conflicts_with = "schedules")]
+    #[arg(long, value_name = "N", requires = "kernel", conflicts_with = "schedules",
+          value_parser = clap::value_parser!(u64).range(..u64::MAX))]
     pub(crate) seed: Option<u64>,
     /// Find races on global memory, which takes longer
     #[arg(long, requires = "kernel")]

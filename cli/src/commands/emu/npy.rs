@@ -34,7 +34,13 @@ fn parse(file: &[u8]) -> Result<Array, String> {
     let not = "is no .npy file; numpy.save writes one";
     let rest = file.strip_prefix(b"\x93NUMPY").ok_or(not)?;
     let (header, data) = split(rest).ok_or("the file ends within its header")?;
+    if !(1..=3).contains(&rest[0]) {
+        return Err(format!("its version is {}; 1, 2 and 3 are known", rest[0]));
+    }
     let header = str::from_utf8(header).map_err(|_| "the header is no text")?;
+    if let Some(key) = ["descr", "shape", "fortran_order"].into_iter().find(|key| twice(header, key)) {
+        return Err(format!("the header has {key:?} twice"));
+    }
     let element = element(value(header, "descr").ok_or(not)?)?;
     let shape = shape(value(header, "shape").ok_or(not)?).ok_or("the shape cannot be read")?;
     if value(header, "fortran_order").is_some_and(|order| order.starts_with("True")) && shape.len() > 1 {
@@ -61,6 +67,11 @@ fn split(rest: &[u8]) -> Option<(&[u8], &[u8])> {
 fn value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     let (_, rest) = header.split_once(&format!("'{key}':"))?;
     Some(rest.trim_start())
+}
+
+/// Whether a key stands twice, of which Python takes the last.
+fn twice(header: &str, key: &str) -> bool {
+    value(header, key).is_some_and(|rest| value(rest, key).is_some())
 }
 
 fn element(descr: &str) -> Result<ElementType, String> {
@@ -141,6 +152,8 @@ mod tests {
             (of("'<f4'", "False", "(3,)"), "8 bytes of elements do not fit the shape [3]"),
             (of("'<f4'", "False", "(99999999999, 99999999999)"), "do not fit the shape"),
             (of("'<f4'", "False", "2"), "the shape cannot be read"),
+            (of("'<f4', 'descr': '<i4'", "False", "(2,)"), "the header has \"descr\" twice"),
+            (file(9, "{}", &[]), "its version is 9"),
         ];
         for (file, message) in cases {
             let error = parse(file).unwrap_err();
