@@ -13,6 +13,8 @@ pub(crate) struct Video {
     /// Of a shift: whether the distance wraps, or is at most 32.
     pub(crate) wrap: Option<bool>,
     pub(crate) second: Second,
+    /// Whether `.min` and `.max` see 32 bits of the result: `vadd`, `vsub`, and shifts with `.sat`.
+    pub(crate) narrow: bool,
     pub(crate) d: u32,
     pub(crate) a: u32,
     pub(crate) b: u32,

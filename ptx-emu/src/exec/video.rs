@@ -23,15 +23,27 @@ fn clamped(value: i128, bits: u32, signed: bool) -> i128 {
     }
 }
 
-/// `.sat` as on an H200: it sees 34 bits of the result, and does not clamp an unsigned one of 32 bits above.
-fn saturated(value: i128, bits: u32, signed: bool) -> i128 {
+/// `.sat` as on an H200: it sees 34 bits of the result, and does not clamp an unsigned one of 32 bits above, but that of
+/// a shift.
+fn saturated(value: i128, bits: u32, signed: bool, shifts: bool) -> i128 {
     let value = value << (128 - 34) >> (128 - 34);
-    if bits == 32 && !signed { value.max(0) } else { clamped(value, bits, signed) }
+    if bits == 32 && !signed && !shifts { value.max(0) } else { clamped(value, bits, signed) }
 }
 
-/// The scaled sum of `vmad.sat`; an unsigned one that is negative counts as too large, as on an H200.
-fn saturated_product(value: i128, signed: bool) -> i128 {
-    if !signed && value < 0 { u32::MAX.into() } else { clamped(value, 32, signed) }
+/// The scaled sum of `vmad.sat`; an unsigned one that is negative counts as too large where parts of registers are
+/// multiplied, as on an H200, and as 0 where whole ones are, as on an H100.
+fn saturated_product(value: i128, signed: bool, whole: bool) -> i128 {
+    if !signed && !whole && value < 0 { u32::MAX.into() } else { clamped(value, 32, signed) }
+}
+
+/// `.min` or `.max`, as on an H100: a result is compared with 64 bits, or with 32 and its sign; where the type is
+/// unsigned, negative ones are larger than all others.
+fn second(v: &Video, result: i128, c: u32, least: bool) -> u32 {
+    let result = if v.narrow { i128::from(result as i32) } else { result };
+    let c = extended(c.into(), 32, v.signed[0]);
+    let order = |x: i128| if v.signed[0] { i128::from(x as i64) } else { i128::from(x as u64) };
+    let takes_c = if least { order(c) < order(result) } else { order(c) > order(result) };
+    (if takes_c { c } else { result }) as u32
 }
 
 /// The result of one operation. `vmad` takes whole registers as signed, whatever their types, as an H200 does.
@@ -45,13 +57,15 @@ fn result(v: &Video, both: u64, [to, a, b]: [VideoElement; 3]) -> i128 {
         None => b,
     };
     let result = (v.f)(a, b);
-    if v.saturate && !late { saturated(result, to.bits, v.signed[0]) } else { result }
+    match v.saturate && !late {
+        true => saturated(result, to.bits, v.signed[0], v.wrap.is_some()),
+        false => result,
+    }
 }
 
 fn lane(v: &Video, a: u32, b: u32, c: u32) -> u32 {
     let both = u64::from(b) << 32 | u64::from(a);
     let results = v.elements.iter().map(|e| (e[0], result(v, both, *e)));
-    let whole = |x: u32| extended(x.into(), 32, v.signed[0]);
     let first =
         |results: &mut dyn Iterator<Item = (VideoElement, i128)>| results.next().map_or(0, |(_, r)| r);
     let mut results = results;
@@ -62,13 +76,13 @@ fn lane(v: &Video, a: u32, b: u32, c: u32) -> u32 {
             d & !bits | (r as u32) << to.place & bits
         }),
         Second::Add => results.fold(c, |d, (_, r)| d.wrapping_add(r as u32)),
-        Second::Min => whole(first(&mut results) as u32).min(whole(c)) as u32,
-        Second::Max => whole(first(&mut results) as u32).max(whole(c)) as u32,
+        Second::Min => second(v, first(&mut results), c, true),
+        Second::Max => second(v, first(&mut results), c, false),
         Second::Product { plus_one, shift } => {
             let signed = v.signed[1] || v.signed[2];
             let sum = first(&mut results) + extended(c.into(), 32, true) + i128::from(plus_one);
             let scaled = sum >> shift;
-            (if v.saturate { saturated_product(scaled, signed) } else { scaled }) as u32
+            (if v.saturate { saturated_product(scaled, signed, v.elements[0].iter().all(|e| e.bits == 32)) } else { scaled }) as u32
         }
     }
 }

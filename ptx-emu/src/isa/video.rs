@@ -107,12 +107,14 @@ fn scalar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     of_b.place += 32;
     let c = if n == 4 { Some(d.src(3, Type::B32)?) } else { None };
     let second = if merges { Second::Merge } else { second };
+    let narrow = matches!(d.inst.opcode, "vadd" | "vsub") || wrap.is_some() && saturate;
     Ok(Op::Video(Box::new(Video {
         f,
         signed,
         saturate,
         wrap,
         second,
+        narrow,
         d: to,
         a,
         b,
@@ -136,7 +138,7 @@ fn simd(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let c = Some(d.src(3, Type::B32)?);
     let element = |i: usize| VideoElement { place: (i * 32 / count) as u32, bits: (32 / count) as u32 };
     let elements = mask.iter().map(|i| [element(*i), element(of_a[*i]), element(of_b[*i])]).collect();
-    let video = Video { f, signed, saturate, wrap: None, second, d: to, a, b, c, elements };
+    let video = Video { f, signed, saturate, wrap: None, second, narrow: false, d: to, a, b, c, elements };
     Ok(Op::Video(Box::new(video)))
 }
 
