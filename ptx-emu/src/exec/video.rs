@@ -82,7 +82,11 @@ fn lane(v: &Video, a: u32, b: u32, c: u32) -> u32 {
             let signed = v.signed[1] || v.signed[2];
             let sum = first(&mut results) + extended(c.into(), 32, true) + i128::from(plus_one);
             let scaled = sum >> shift;
-            (if v.saturate { saturated_product(scaled, signed, v.elements[0].iter().all(|e| e.bits == 32)) } else { scaled }) as u32
+            (if v.saturate {
+                saturated_product(scaled, signed, v.elements[0].iter().all(|e| e.bits == 32))
+            } else {
+                scaled
+            }) as u32
         }
     }
 }

@@ -44,8 +44,9 @@ const OPERATIONS: &[(&str, &[Type], Update)] = &[
     (".cas", &[Type::B16, Type::B32, Type::B64], |m, b, c| if m == b { c } else { m }),
 ];
 
-/// `.add.f32` on shared memory keeps subnormals; [`OPERATIONS`] has the one on global memory, which flushes them.
-const ADD_SHARED: Update = |m, b, _| f32s(m, b, |m, b| canon(m + b));
+/// `.add.f32` on shared memory and by bulk copies keeps subnormals; [`OPERATIONS`] has the one on global memory, which
+/// flushes them.
+const ADD_SUBNORMALS: Update = |m, b, _| f32s(m, b, |m, b| canon(m + b));
 
 /// The semantics of `atom`; `red`, which gives no value, has the first two.
 const ORDERS: &[(&str, MemoryOrder)] = &[
@@ -210,7 +211,7 @@ fn of(op: &str) -> impl Iterator<Item = &'static (&'static str, &'static [Type],
     OPERATIONS.iter().filter(move |(name, ..)| *name == op)
 }
 
-/// `.op{.noftz}.type` of a bulk reduction, to whose elements of global memory nothing flushes but `.add.f32`.
+/// `.op{.noftz}.type` of a bulk reduction, which flushes nothing, as an H100.
 pub(super) fn reduction(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
     const OPS: &[&str] = &[".add", ".inc", ".dec", ".min", ".max", ".and", ".or", ".xor"];
     let op = d.require(&OPS.iter().map(|op| (*op, *op)).collect::<Vec<_>>())?;
@@ -224,6 +225,7 @@ pub(super) fn reduction(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
     let rows: Vec<_> = rows.into_iter().filter(|(ty, _)| !matches!(ty, Type::F16x2 | Type::Bf16x2)).collect();
     let ty = d.ty(&rows.iter().map(|(ty, _)| *ty).collect::<Vec<_>>())?;
     match rows.into_iter().find(|(of, _)| *of == ty) {
+        Some((Type::F32, _)) if op == ".add" => Ok((ty, ADD_SUBNORMALS)),
         Some(row) => Ok(row),
         None => d.error(format!("`{}` has no such type", d.name())),
     }
@@ -274,7 +276,7 @@ fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
         return d.error(format!("`{}` has no such type", d.name()));
     };
     let in_shared = (s.op.as_str(), s.ty, s.space) == (".add", Type::F32, Space::Shared);
-    let f = if in_shared { ADD_SHARED } else { *f };
+    let f = if in_shared { ADD_SUBNORMALS } else { *f };
     let sources = if s.op == ".cas" { 2 } else { 1 };
     let n = at + 1 + sources;
     d.operands(n + usize::from(s.cache_hint), n + usize::from(s.cache_hint))?;

@@ -3,8 +3,13 @@
 use super::{Row, rows, seldom};
 use crate::exec::regs::{B32, B64, Two};
 
+/// A position or length, which the manual limits to 255. Of larger ones an H100 takes the low 8 bits in 32-bit forms.
+fn limited(x: u32, bits: u32) -> u32 {
+    if bits == 32 { x & 0xff } else { x.min(0xff) }
+}
+
 fn bfe(a: i64, bits: u32, b: u32, c: u32, signed: bool) -> u64 {
-    let (pos, len) = (b & 0xff, c & 0xff);
+    let (pos, len) = (limited(b, bits), limited(c, bits));
     let msb = bits - 1;
     let sign_at = (pos + len.max(1) - 1).min(msb);
     let sign = if !signed || len == 0 { 0 } else { (a >> sign_at) & 1 };
@@ -16,7 +21,7 @@ fn bfe(a: i64, bits: u32, b: u32, c: u32, signed: bool) -> u64 {
 }
 
 fn bfi(a: u64, b: u64, c: u32, d: u32, bits: u32) -> u64 {
-    let (pos, len) = (c & 0xff, d & 0xff);
+    let (pos, len) = (limited(c, bits), limited(d, bits));
     let len = len.min(bits.saturating_sub(pos));
     if len == 0 {
         return b;
@@ -65,8 +70,12 @@ fn signed_halves(x: u32) -> [i32; 2] {
     [x as i16, (x >> 16) as i16].map(i32::from)
 }
 
-/// The place of the `offset`-th set bit, from `base` up or down; all ones if there is none (manual, "fns").
+/// The place of the `offset`-th set bit, from `base` up or down; all ones if there is none (manual, "fns"). Of the least
+/// offset, which has no magnitude, an H100 makes 0.
 fn find_nth(mask: u32, base: u32, offset: i32) -> u32 {
+    if offset == i32::MIN {
+        return 0;
+    }
     let mut places: Box<dyn Iterator<Item = u32>> = match offset {
         0 => Box::new(base..=base.min(31)),
         1.. => Box::new(base..32),
