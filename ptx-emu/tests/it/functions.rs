@@ -307,6 +307,32 @@ fn a_grid_meets_at_the_workspace_of_the_driver() {
     assert_eq!(fault(&text).0, Class::Trap);
 }
 
+/// The same through the functions of CUDA's device runtime, which a text declares: numba calls them.
+#[test]
+fn a_grid_meets_in_functions_of_the_device_runtime() {
+    let declared = ".extern .func (.param .b64 r) cudaCGGetIntrinsicHandle (.param .b32 a);
+        .extern .func (.param .b32 r) cudaCGSynchronize (.param .b64 a, .param .b32 b);";
+    let meet = "call.uni (%s2), cudaCGSynchronize, (%d0, 0);";
+    let body = format!(
+        "call.uni (%d0), cudaCGGetIntrinsicHandle, (1);
+        setp.eq.u32 %p0, %t, 0; @%p0 red.global.add.u32 [%out+64], 1;
+        {meet} ld.global.u32 %s0, [%out+64]; {meet}
+        @%p0 red.global.add.u32 [%out+64], 1;
+        {meet} ld.global.u32 %r, [%out+64]; mad.lo.u32 %r, %s0, 10, %r; {meet}"
+    );
+    let text = kernel(declared, &body);
+    for order in [Order::InOrder, Order::Reversed, Order::Shuffled] {
+        assert_eq!(launch(&text, order, 3).unwrap_or_else(|f| panic!("{f}")).0, [36; 32]);
+    }
+    let alone =
+        kernel(declared, &format!("call.uni (%d0), cudaCGGetIntrinsicHandle, (1); {meet} mov.u32 %r, %s2;"));
+    assert_eq!(words(&alone), [1; 32], "cudaErrorInvalidValue");
+    let defined =
+        ".func (.param .b64 r) cudaCGGetIntrinsicHandle (.param .b32 a) { st.param.u64 [r], 7; ret; }";
+    let own = kernel(defined, "call.uni (%d0), cudaCGGetIntrinsicHandle, (1); cvt.u32.u64 %r, %d0;");
+    assert_eq!(words(&own), [7; 32]);
+}
+
 /// A kernel lacks what the functions that it uses lack, and no more.
 #[test]
 fn what_functions_lack_is_what_their_callers_lack() {
