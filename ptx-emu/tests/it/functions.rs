@@ -287,6 +287,9 @@ fn parameters_are_memory() {
         setp.eq.and.u32 %p0, %s0, %s1, %p0; not.pred %p1, %p1; and.pred %p0, %p0, %p1; selp.u32 %r, 1, 0, %p0;
         mov.pred %p2, 1; @!%p2 mov.u32 %r, 9;";
     assert_eq!(words(&kernel("", body)), [1; 32]);
+    let short = "mov.b32 %s0, out; ld.param.u32 %s1, [%s0]; cvt.u64.u32 %d0, %s0; cvta.param.u64 %d2, %d0;
+        ld.u32 %s2, [%d2]; setp.eq.u32 %p0, %s1, %s2; selp.u32 %r, 1, 0, %p0;";
+    assert_eq!(words(&kernel("", short)), [1; 32]);
     let written = "mov.b64 %d0, out; cvta.param.u64 %d2, %d0; st.u32 [%d2], %t; mov.u32 %r, 0;";
     assert_eq!(fault(&kernel("", written)).0, Class::ReadOnlySpace);
     let beyond = "mov.b64 %d0, out; ld.param.u32 %r, [%d0+8];";
