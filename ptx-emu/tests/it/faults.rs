@@ -542,7 +542,9 @@ fn shared_memory_without_a_value_may_be_loaded() {
         (true, "selp.b32 %r2, %r1, 3, %q;\nadd.u32 %r3, %r2, 1;"),
         (false, "selp.b32 %r2, %r1, 3, %q;\nadd.u32 %r3, %r2, 1;\nst.global.u32 [%out], %r3;"),
         (false, ".local .b32 l[2];\nst.local.u32 [l], %r1;"),
-        (false, "shfl.sync.idx.b32 %r2, %r1, 0, 31, -1;"),
+        (true, "shfl.sync.idx.b32 %r2, %r1, 0, 31, -1;\nadd.u32 %r3, %r2, 1;"),
+        (false, "shfl.sync.idx.b32 %r2, %r1, 0, 31, -1;\nst.global.u32 [%out], %r2;"),
+        (false, "add.u32 %r1, %r1, 1;\nshfl.sync.idx.b32 %r1, %r1, 0, 31, -1;\nst.global.u32 [%out], %r1;"),
         (
             true,
             "setp.gt.s32 %q, %r1, 3;\nsetp.gt.s32 %p0, %t, 99;\nand.pred %p1, %p0, %q;\nselp.b32 %r2, 1, 2, %p1;\nst.global.u32 [%out], %r2;",
