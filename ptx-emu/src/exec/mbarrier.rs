@@ -577,10 +577,7 @@ impl Worker<'_, '_> {
         self.mbarriers.objects.iter_mut().filter(own).for_each(|o| o.fenced = true);
     }
 
-    /// Checks the mbarrier that a copy of this thread is to complete on.
-    ///
-    /// In a cluster, other blocks learn of it by `fence.mbarrier_init`. That is no fence of proxies, so in a block alone
-    /// the order of its threads is enough: Triton makes no fence there.
+    /// Checks the mbarrier that a copy is to complete on. Blocks of a cluster need a fence; in one block, order is enough.
     pub(crate) fn check_target(&mut self, w: &Warp, lane: usize, address: u64) -> Checked<()> {
         let i = self.object(w, lane, address)?;
         let o = &self.mbarriers.objects[i];
