@@ -47,6 +47,10 @@ pub(crate) const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
 /// Shared memory of a block that did not ask for more.
 pub(crate) const SHARED: u32 = 48 << 10;
 
+/// Bytes from which on an allocation has pages of its own, and the bytes of these.
+const LARGE: u64 = 1 << 20;
+const PAGE: u64 = 2 << 20;
+
 impl Device {
     pub(crate) fn leak(mut config: EmulatorConfig) -> &'static Self {
         config.devices = config.devices.clamp(1, MOST_DEVICES);
@@ -97,6 +101,17 @@ impl Device {
             report.finding(&text, details);
         }
         self.log.finding(text);
+    }
+
+    /// Allocates memory of a device. An address is a multiple of 256, and of 2 MiB from a mebibyte on: drivers map so
+    /// much at a time, and Taichi counts on more than is promised.
+    pub(crate) fn alloc(&self, device: u32, bytes: u64) -> Result<u64, MemoryError> {
+        if bytes < LARGE {
+            return self.memory.alloc_on(device, bytes);
+        }
+        let base = self.memory.reserve_range(bytes, PAGE)?;
+        self.memory.alloc_at(base, device, bytes)?;
+        Ok(base)
     }
 
     /// Frees device memory, that of graphs included.

@@ -406,6 +406,8 @@ pub(crate) enum Unwritten {
     Zeros,
     /// Passed on: the value is stored elsewhere and goes nowhere else, as in copies of structures with gaps.
     Copied,
+    /// Zeros, where up to 7 bytes follow written ones in the same access: all of it is stored elsewhere at once.
+    Gaps,
 }
 
 /// A load of kernel parameters.

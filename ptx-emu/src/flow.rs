@@ -3,8 +3,8 @@
 //! Runs of instructions form basic blocks. Post-dominators are found on the reversed graph with the iteration of
 //! Cooper, Harvey and Kennedy. Lanes that exit early never return, so the others do not wait for them: only the last
 //! `exit` of the text is the exit of the graph; in a function the last `ret`, as lanes that return early wait in the
-//! caller. A branch from which no path leads there has no post-dominator, and its
-//! lanes never reconverge.
+//! caller. Among blocks from which no path leads there, the last one that they have is their exit. A branch from which
+//! no path leads to any has no post-dominator, and its lanes never reconverge.
 
 use crate::code::{Instruction, Op};
 
@@ -26,8 +26,10 @@ struct Graph {
     /// First instruction of each block.
     starts: Vec<u32>,
     block_of: Vec<u32>,
-    /// Blocks that follow each block; the exit is the block after the last.
+    /// Blocks that follow each block.
     successors: Vec<Vec<u32>>,
+    /// Blocks at whose end every lane leaves.
+    exits: Vec<u32>,
 }
 
 /// Where control may go after instruction `i`, other than to `i + 1`.
@@ -64,10 +66,11 @@ impl Graph {
             block_of[i] = block;
         }
         block_of[ops.len()] = starts.len() as u32;
-        let final_exit = ops.iter().rposition(|s| matches!(s.op, Op::Exit | Op::Return) && s.guard.is_none());
+        let leaves = |step: &Instruction| matches!(step.op, Op::Exit | Op::Return) && step.guard.is_none();
         let last = |b: usize| starts.get(b + 1).map_or(ops.len(), |next| *next as usize) - 1;
-        let successors = (0..starts.len()).map(|b| follow(ops, last(b), &block_of, final_exit)).collect();
-        Graph { starts, block_of, successors }
+        let exits = (0..starts.len()).filter(|b| leaves(&ops[last(*b)])).map(|b| b as u32).collect();
+        let successors = (0..starts.len()).map(|b| follow(ops, last(b), &block_of)).collect();
+        Graph { starts, block_of, successors, exits }
     }
 
     /// The immediate post-dominator of each block; none when it is the exit or nothing.
@@ -77,36 +80,46 @@ impl Graph {
         for (b, next) in self.successors.iter().enumerate() {
             next.iter().for_each(|s| predecessors[*s as usize].push(b as u32));
         }
-        let order = postorder(exit as u32, &predecessors);
-        let mut rank = vec![0u32; exit + 1];
-        order.iter().enumerate().for_each(|(i, b)| rank[*b as usize] = i as u32 + 1);
+        // The block after the last one stands for the exit.
         let mut above: Vec<Option<u32>> = vec![None; exit + 1];
         above[exit] = Some(exit as u32);
-        let mut changed = true;
-        while changed {
-            changed = false;
-            for &b in order.iter().rev().filter(|b| **b != exit as u32) {
-                let known =
-                    self.successors[b as usize].iter().copied().filter(|s| above[*s as usize].is_some());
-                let new = known.reduce(|a, b| meet(a, b, &above, &rank));
-                changed |= new != above[b as usize];
-                above[b as usize] = new;
+        for last in self.exits.iter().rev() {
+            if above[*last as usize].is_none() {
+                above[*last as usize] = Some(exit as u32);
+                self.settle(*last, &predecessors, &mut above);
             }
         }
         above.truncate(exit);
         above.into_iter().map(|b| b.filter(|b| *b != exit as u32)).collect()
     }
+
+    /// Finds what is above the blocks from which a path leads to `last`, but to no exit behind it.
+    fn settle(&self, last: u32, predecessors: &[Vec<u32>], above: &mut [Option<u32>]) {
+        let mut order = postorder(last, predecessors);
+        order.retain(|b| above[*b as usize].is_none());
+        let mut rank = vec![0u32; above.len()];
+        order.iter().enumerate().for_each(|(i, b)| rank[*b as usize] = i as u32 + 1);
+        (rank[last as usize], rank[above.len() - 1]) = (above.len() as u32, above.len() as u32 + 1);
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for &b in order.iter().rev() {
+                let known =
+                    self.successors[b as usize].iter().copied().filter(|s| above[*s as usize].is_some());
+                let new = known.reduce(|a, b| meet(a, b, above, &rank));
+                changed |= new != above[b as usize];
+                above[b as usize] = new;
+            }
+        }
+    }
 }
 
 /// The blocks that follow the one that ends with instruction `index`.
-fn follow(ops: &[Instruction], index: usize, block_of: &[u32], final_exit: Option<usize>) -> Vec<u32> {
+fn follow(ops: &[Instruction], index: usize, block_of: &[u32]) -> Vec<u32> {
     let step = &ops[index];
     let mut next: Vec<u32> = jumps(step).iter().map(|t| block_of[*t as usize]).collect();
     if falls(step) {
         next.push(block_of[index + 1]);
-    }
-    if Some(index) == final_exit {
-        next.push(block_of[ops.len()]);
     }
     next
 }

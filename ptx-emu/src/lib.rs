@@ -224,11 +224,12 @@
 //! - Other blocks that use atomics on 64 or 128 bits may see a plain access to them half done, and a strong one of a warp
 //!   whose lanes access several allocations at once.
 //! - Not implemented, and refused by name: functions that the text declares and does not define (but `vprintf`, `malloc`,
-//!   `free`, `__assertfail` and `cudaGraphSetConditional`), `wgmma` in functions, other `%reserved_smem_offset` registers, sparse `mma` with a `.kind`, `wgmma` on single bits, the right matrix of a sparse `wgmma` with rows shorter than
-//!   64 bytes, reductions of shared memory by bulk copies, tensor maps of images, arrivals and waits
-//!   with `.relaxed`, mipmaps, depths that are compared, textures of many samples, formatted stores of
-//!   surfaces, textures by name (`.texref`), `.b128` registers as arguments or operands of narrower instructions, products of 4-bit and 6-bit floats, conversions to these from
-//!   halves, `fma.oob`, negated operands of `vmad`.
+//!   `free`, `__assertfail`, `cudaGraphSetConditional`, `cudaCGGetIntrinsicHandle` and `cudaCGSynchronize`), `wgmma` in
+//!   functions, other `%reserved_smem_offset` registers, sparse `mma` with a `.kind`, `wgmma` on single bits, the right matrix
+//!   of a sparse `wgmma` with rows shorter than 64 bytes, reductions of shared memory by bulk copies, tensor maps of images,
+//!   arrivals and waits with `.relaxed`, mipmaps, depths that are compared, textures of many samples, formatted stores of
+//!   surfaces, `.b128` registers as arguments or operands of narrower instructions, products of 4-bit and 6-bit floats,
+//!   conversions to these from halves, `fma.oob`, negated operands of `vmad`.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::precedence, reason = "shifts and masks read better without parentheses they do not need")]
@@ -258,6 +259,7 @@ mod module;
 mod observe;
 mod parse;
 mod parse_error;
+mod runtime;
 mod statics;
 mod tensor_map;
 mod video_code;

@@ -13,6 +13,7 @@ use crate::parse::ast::{self, Initial, Number, StateSpace};
 use crate::parse::types::{Kind, Type};
 use crate::parse::{Error, Parsed, Source, error, listing, parser, vectors};
 use crate::parse_error::{KernelError, ParseError, ParseErrors};
+use crate::runtime::linked;
 use crate::statics::{Relocation, Static};
 
 /// A PTX module: parsed, verified and decoded.
@@ -94,7 +95,8 @@ impl Module {
     /// Everything wrong with the text, if the text of the module itself is wrong: its header, its variables, or what
     /// stands between its kernels.
     pub fn parse(text: &str) -> Result<Module, ParseErrors> {
-        let source = Source::new(text);
+        let text = linked(text);
+        let source = Source::new(&text);
         build(&source).map_err(|errors| ParseErrors(source.reports(errors)))
     }
 

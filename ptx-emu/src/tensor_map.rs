@@ -99,11 +99,17 @@ impl TensorMap {
         TensorMap::of(bytes)?.check().err()
     }
 
-    /// Changes a field, whatever becomes of the map.
+    /// Changes a field, whatever becomes of the map. Zeros are a map of no elements, as they are to a device: Triton
+    /// begins with them and replaces what it needs.
     ///
     /// # Errors
     /// What is wrong with the bytes or the value.
     pub(crate) fn replace(bytes: &mut [u8; 128], field: MapField, value: u64) -> Result<(), String> {
+        if *bytes == [0; 128] {
+            bytes[..8].copy_from_slice(&MARK.to_le_bytes());
+            // One dimension, elements of a byte.
+            bytes[16..18].copy_from_slice(&[1, 1]);
+        }
         if TensorMap::of(bytes).is_none() {
             return Err("these bytes are no tensor map".into());
         }
@@ -260,6 +266,29 @@ mod tests {
         let bytes = map().encode().expect("it is right");
         assert_eq!(TensorMap::decode(&bytes), Some(map()));
         assert_eq!(TensorMap::decode(&[0; 128]), None);
+    }
+
+    #[test]
+    fn zeros_become_a_map_field_by_field() {
+        let mut bytes = [0; 128];
+        let fields = [
+            (MapField::Address, 0x1000),
+            (MapField::Rank, 2),
+            (MapField::Swizzle, 32),
+            (MapField::Element, 2 | (ElementKind::BFloat as u64) << 8),
+        ];
+        for (field, value) in fields {
+            TensorMap::replace(&mut bytes, field, value).expect("it is right");
+        }
+        assert_eq!(TensorMap::decode(&bytes), None, "dimensions are missing");
+        for i in 0..3 {
+            TensorMap::replace(&mut bytes, MapField::Dim(i), map().dims[i]).expect("it is right");
+            TensorMap::replace(&mut bytes, MapField::Boxed(i), map().boxed[i].into()).expect("it is right");
+        }
+        for i in 0..2 {
+            TensorMap::replace(&mut bytes, MapField::Stride(i), map().strides[i]).expect("it is right");
+        }
+        assert_eq!(TensorMap::decode(&bytes), Some(map()));
     }
 
     #[test]

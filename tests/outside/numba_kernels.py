@@ -4,21 +4,14 @@ Each kernel's results are compared with NumPy's. Prints one line a check; ends w
 """
 
 import math
-import sys
 import warnings
 
 import numpy as np
+from checks import check, main
 from numba import cuda, float32, int32, vectorize
 from numba.cuda.random import create_xoroshiro128p_states, xoroshiro128p_uniform_float32
 
 warnings.filterwarnings("ignore")
-
-CHECKS = []
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
 
 
 def numbers(n, dtype=np.float32):
@@ -238,19 +231,6 @@ def the_reduction_of_numba_is_a_finding():
         assert "CUDA_ERROR_LAUNCH_FAILED" in str(error), error
     else:
         raise AssertionError("nothing was found")
-
-
-def main():
-    failed = []
-    for run in CHECKS:
-        try:
-            run()
-            print(f"passed  {run.__name__}", flush=True)
-        except Exception as error:
-            failed.append(run.__name__)
-            print(f"FAILED  {run.__name__}: {str(error)[-800:]}", flush=True)
-    print(f"{len(CHECKS) - len(failed)} of {len(CHECKS)} checks passed")
-    sys.exit(1 if failed else 0)
 
 
 main()

@@ -52,6 +52,9 @@ exports! {
         4000 cuProfilerStop cuProfilerStop() => profiler;
     }
     more {
+        2000 cuCtxDestroy cuCtxDestroy(context: CUcontext) => destroy;
+        2000 cuCtxPushCurrent cuCtxPushCurrent(context: CUcontext) => push_current;
+        2000 cuCtxPopCurrent cuCtxPopCurrent(context: *mut CUcontext) => pop_current;
         7000 cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease(device: CUdevice) => primary_release;
         7000 cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset(device: CUdevice) => primary_reset;
         7000 cuDevicePrimaryCtxSetFlags cuDevicePrimaryCtxSetFlags(device: CUdevice, flags: CUctx_flags) => primary_set_flags;

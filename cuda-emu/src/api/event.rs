@@ -31,7 +31,9 @@ exports! {
         11010 cuEventRecordWithFlags cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: CUevent_record_flags) => record_with_flags;
         12080 cuEventElapsedTime cuEventElapsedTime_v2(milliseconds: *mut c_float, start: CUevent, end: CUevent) => elapsed;
     }
-    more {}
+    more {
+        2000 cuEventDestroy cuEventDestroy(event: CUevent) => destroy;
+    }
 }
 
 fn create(m: &'static Machine, event: Out<CUevent>, flags: CUevent_flags) -> Result {

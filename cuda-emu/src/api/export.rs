@@ -27,8 +27,8 @@ pub(crate) fn enter(name: &'static str, body: impl FnOnce(&'static Machine) -> R
     match result {
         Ok(Ok(())) => CUresult::SUCCESS,
         Ok(Err(Error { code, text, .. })) => {
-            // What the emulator cannot do is as much news as a fault.
-            if code == CUresult::NOT_SUPPORTED {
+            // What the emulator cannot do is as much news as a fault, if there is anything to say of it.
+            if code == CUresult::NOT_SUPPORTED && !text.is_empty() {
                 machine.device.finding(format!("{name}: {text}"), &Details::default());
             } else if !text.is_empty() {
                 if IMAGES.contains(&code) {

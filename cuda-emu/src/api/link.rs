@@ -80,6 +80,10 @@ fn add_file(
 fn add(m: &'static Machine, state: CUlinkState, kind: CUjitInputType, data: &[u8], name: String) -> Result {
     let mut s = m.state();
     let id: LinkId = s.links.find(state)?;
+    if is_device_runtime(data) {
+        // The emulator has these functions of its own.
+        return Ok(());
+    }
     // What another link made is PTX as well, whatever it is called, and so is what a fat binary holds.
     let data = image::text(&m.device.config, data)?;
     let data = data.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -93,6 +97,14 @@ fn add(m: &'static Machine, state: CUlinkState, kind: CUjitInputType, data: &[u8
     s.links[id].texts.push((name, text.to_string()));
     Ok(())
 }
+
+/// Whether this is CUDA's device runtime, an archive of one object of machine code.
+fn is_device_runtime(data: &[u8]) -> bool {
+    data.starts_with(b"!<arch>\n") && data.windows(OBJECT.len()).any(|name| name == OBJECT)
+}
+
+/// The object in `libcudadevrt.a`.
+const OBJECT: &[u8] = b"cuda_device_runtime.o/";
 
 /// Whether a text looks like PTX: it begins with its version, after comments and blanks.
 fn is_ptx(data: &[u8]) -> bool {

@@ -50,7 +50,7 @@ fn alloc(m: &'static Machine, address: Out<CUdeviceptr>, bytes: usize) -> Result
     capture::refuse_unsafe(&mut s)?;
     require(!address.is_null() && bytes > 0, || format!("an allocation of {bytes} bytes"))?;
     let device = s.contexts[context].reach.device;
-    let base = m.device.memory.alloc_on(device, bytes as u64).or_else(refuse_memory)?;
+    let base = m.device.alloc(device, bytes as u64).or_else(refuse_memory)?;
     let allocation = Allocation { context, kind: AllocationKind::Device, bytes: bytes as u64 };
     s.allocations.insert(base, allocation);
     address.set(base)

@@ -72,7 +72,7 @@ fn alloc(s: &mut State, address: Out<CUdeviceptr>, bytes: usize, pool: PoolId, s
     s.pools[pool].take(bytes as u64)?;
     let memory = &s.device.memory;
     let made = match s.pools[pool].place {
-        PoolPlace::Device(device) => memory.alloc_on(device, bytes as u64),
+        PoolPlace::Device(device) => s.device.alloc(device, bytes as u64),
         PoolPlace::Host | PoolPlace::Managed => memory.alloc_host(bytes as u64).map(|block| block.address()),
     };
     let made = made.or_else(refuse_memory);

@@ -33,6 +33,7 @@ exports! {
         10000 cuLaunchHostFunc cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void) => launch_host_function;
     }
     more {
+        2000 cuStreamDestroy cuStreamDestroy(stream: CUstream) => destroy;
         12050 cuStreamGetCtx cuStreamGetCtx_v2(stream: CUstream, context: *mut CUcontext, green: *mut *mut c_void) => get_contexts;
         13010 cuLaunchHostFunc cuLaunchHostFunc_v2(stream: CUstream, function: CUhostFn, data: *mut c_void, mode: c_uint) => launch_host_function_in_mode;
     }

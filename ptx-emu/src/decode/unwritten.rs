@@ -2,8 +2,9 @@
 //!
 //! The first store to a bit field loads the word, replaces some bits and stores it where it was; the bits that are kept are
 //! as unknown afterwards as before. A copy of a structure loads its gaps too, and stores them elsewhere; without
-//! optimisation it also moves them from register to register, and passes them to functions. Only loads whose value goes
-//! nowhere else are taken for either.
+//! optimisation it also moves them from register to register, and passes them to functions. With it, pairs of words are
+//! loaded and stored to global memory, where a gap has a value from then on. Only loads whose value goes nowhere else are
+//! taken for any of these.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,12 +15,14 @@ use crate::parse::ast::{Entry, Inst, OperandKind, Statement};
 const NEAR: usize = 16;
 
 /// How often a register is named, how often as what an instruction writes, and how often as what a store to local or
-/// generic addresses or parameters stores, or a shuffle hands on; and where it is moved to.
+/// generic addresses or parameters stores, or a shuffle hands on, and as what one to global or shared memory stores; and
+/// where it is moved to.
 #[derive(Clone, Default)]
 struct Uses<'a> {
     all: u32,
     written: u32,
     stored: u32,
+    sent: u32,
     moved: Vec<&'a str>,
 }
 
@@ -36,11 +39,13 @@ pub(super) fn mark(entry: &Entry<'_>, ops: &mut [Instruction]) {
         if let Op::Load(transfer) = &mut op.op
             && matches!(transfer.space, Space::Local | Space::Generic)
         {
+            let sent = |name: &str| uses.get(name).is_some_and(|u| (u.all, u.sent) == (2, 1));
             transfer.unwritten = match name(all[i], 0) {
                 Some(loaded) if kept.contains(loaded) => Unwritten::Copied,
                 Some(loaded) if uses.get(loaded).is_some_and(|u| u.all == 2) && changes_bits(&all, i) => {
                     Unwritten::Zeros
                 }
+                _ if loaded(all[i]).all(sent) => Unwritten::Gaps,
                 _ => Unwritten::Fault,
             };
         }
@@ -56,7 +61,7 @@ fn uses<'a>(all: &[&Inst<'a>]) -> HashMap<&'a str, Uses<'a>> {
         let elsewhere = inst.mods.iter().any(|(m, _)| m.starts_with(".global") || m.starts_with(".shared"));
         let named = |i: usize| inst.operands.get(i).into_iter().flat_map(|o| o.names());
         match inst.opcode {
-            "st" if elsewhere => {}
+            "st" if elsewhere => named(1).for_each(|(name, _)| uses.entry(name).or_default().sent += 1),
             // A shuffle leaves the destination unwritten where nobody uses it.
             "st" | "shfl" => named(1).for_each(|(name, _)| uses.entry(name).or_default().stored += 1),
             "ld" | "mov" => named(0).for_each(|(name, _)| uses.entry(name).or_default().written += 1),
@@ -85,6 +90,11 @@ fn handed_on<'a>(uses: &HashMap<&'a str, Uses<'a>>) -> HashSet<&'a str> {
         spoilt.extend(from.filter(|from| kept.remove(from)));
     }
     kept
+}
+
+/// The registers that a load fills.
+fn loaded<'a>(load: &'a Inst<'_>) -> impl Iterator<Item = &'a str> {
+    load.operands.first().into_iter().flat_map(|o| o.names()).map(|(name, _)| name)
 }
 
 fn name<'a>(inst: &Inst<'a>, i: usize) -> Option<&'a str> {

@@ -33,6 +33,9 @@ pub(super) fn own(w: &Warp, lane: usize, address: u64) -> Option<u64> {
     address.checked_sub(slice(w, lane)).filter(|own| *own < SLICE)
 }
 
+/// Bytes that alignment leaves between members of a structure.
+const MOST_GAP: usize = 7;
+
 impl Worker<'_, '_> {
     /// The threads' own addresses of those in the window.
     pub(super) fn own_addresses(&self, w: &Warp, mask: u32, addresses: &mut Addresses) -> Checked<()> {
@@ -79,7 +82,7 @@ impl Worker<'_, '_> {
         for (i, to) in t.regs.iter().enumerate() {
             let (mut out, mut unknown, mut nothing) = ([0; 32], 0, (0, None));
             for lane in lanes(mask) {
-                match self.local_value(w, lane, addresses[lane] as usize + bytes as usize * i, t) {
+                match self.local_value(w, lane, [addresses[lane] as usize, bytes as usize * i], t) {
                     Ok(Some(value)) => out[lane] = value,
                     Ok(None) => unknown |= 1 << lane,
                     // Who uses it is the mistake.
@@ -96,13 +99,26 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// A number of a lane; none if it is copied and nobody has written it.
-    fn local_value(&self, w: &Warp, lane: usize, at: usize, t: &Transfer) -> Checked<Option<u64>> {
-        let bytes = t.width.bytes as usize;
+    /// A number of a lane, by the address of the access and its bytes before; none if it is copied and nobody has written
+    /// it.
+    fn local_value(
+        &self,
+        w: &Warp,
+        lane: usize,
+        [start, before]: [usize; 2],
+        t: &Transfer,
+    ) -> Checked<Option<u64>> {
+        let (bytes, at) = (t.width.bytes as usize, start + before);
         let byte =
             |k: usize| u64::from(w.local[(at + k) / 4][lane] >> (8 * ((at + k) % 4)) & 0xff) << (8 * k);
-        let missing = |k: &usize| w.local_init[(at + k) / 4][lane] >> ((at + k) % 4) & 1 == 0;
-        if let Some(k) = (0..bytes).find(missing).filter(|_| t.unwritten == Unwritten::Fault) {
+        let written = |at: usize| w.local_init[at / 4][lane] >> (at % 4) & 1 != 0;
+        let missing = |k: &usize| !written(at + k);
+        let wrong = |k: &usize| match t.unwritten {
+            Unwritten::Fault => true,
+            Unwritten::Gaps => !(start..at + k).rev().take(MOST_GAP).any(written),
+            Unwritten::Zeros | Unwritten::Copied => false,
+        };
+        if let Some(k) = (0..bytes).filter(missing).find(wrong) {
             let what = "local memory is read that the thread has not written";
             let mut fault = self.fault(w, 1 << lane, Class::UninitialisedLocal, what);
             fault.address = Some((at + k) as u64);

@@ -213,6 +213,13 @@ impl Regs {
         of.find(|p| p.lanes & lanes & !self.defined(bits, slot) != 0).map(|p| &*p.fault)
     }
 
+    /// The faults that are put off for lanes of a 32-bit register.
+    pub(super) fn put_off_of(&self, slot: u32) -> Vec<(u32, Box<Fault>)> {
+        let of = self.put_off.iter().filter(|p| (p.file, p.slot) == (32, slot));
+        let lanes = |p: &PutOff| p.lanes & !self.w32.defined[slot as usize];
+        of.map(|p| (lanes(p), p.fault.clone())).filter(|(lanes, _)| *lanes != 0).collect()
+    }
+
     /// The lanes in which a predicate is true; the lanes of `mask` must have written it.
     #[inline(always)]
     pub(crate) fn pred(&self, slot: u32, mask: u32) -> Result<u32, Undefined> {

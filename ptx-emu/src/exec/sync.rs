@@ -110,14 +110,14 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// `shfl.sync`. A lane that reads from one that has not written the source has not written its destination either.
+    /// `shfl.sync`. A lane that reads from one that has not written the source has not written its destination either;
+    /// if the fault of that was put off, it still is.
     pub(crate) fn shuffle(&mut self, w: &mut Warp, mask: u32, s: &Shuffle) -> Checked<()> {
         let groups = self.groups(w, mask, s.mask)?;
         let read = |slot| w.regs.get::<u32>(slot, mask).copied().map_err(|u| self.undefined(w, u));
         let (b, c) = (read(s.b)?, read(s.c)?);
-        if let Some(fault) = w.regs.found_nothing(32, s.a, mask) {
-            return Err(Box::new(fault.clone()));
-        }
+        let put_off = w.regs.put_off_of(s.a);
+        let mut sources = [None; 32];
         let (a, written) = (w.regs.w32.lanes[s.a as usize], w.regs.w32.defined[s.a as usize]);
         let (mut out, mut valid, mut lost) = (a, 0, 0);
         for group in groups {
@@ -133,12 +133,20 @@ impl Worker<'_, '_> {
                     let what = format!("lane {lane} reads from lane {from}, which does not take part");
                     return Err(self.bad_mask(w, 1 << lane, what));
                 }
-                out[lane] = a[from as usize];
+                (out[lane], sources[lane]) = (a[from as usize], Some(from));
                 lost |= (!written >> from & 1) << lane;
             }
         }
         if let Some(d) = s.d {
             w.regs.set(d, mask, &out);
+            for (from, fault) in put_off {
+                let reads = |lane: &usize| sources[*lane].is_some_and(|source| from >> source & 1 != 0);
+                let to = lanes(mask).filter(reads).fold(0, set_bit);
+                lost &= !to;
+                if to != 0 {
+                    w.regs.put_off(32, d, to, fault);
+                }
+            }
             w.lose(d, mask, lost);
         }
         if let Some(p) = s.p {

@@ -188,10 +188,10 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
     {
         return Ok(Op::Alu(copy(ty), Slots { d: d.dst(0, ty)?, a, ..Slots::default() }));
     }
-    if let (Type::B64 | Type::U64, Some((param, _))) = (ty, d.param(name)) {
-        // The address of a kernel's parameter is its offset.
+    if let (32.., true, Some((param, _))) = (ty.bits(), int, d.param(name)) {
+        // The address of a kernel's parameter is its offset, also in 32 bits: Triton writes these since 3.9.
         let at = (i64::from(param.offset) + offset) as u64;
-        let a = d.literal(Bank::W64, at);
+        let a = d.literal(bank(ty), at);
         return Ok(Op::Alu(copy(ty), Slots { d: d.dst(0, ty)?, a, ..Slots::default() }));
     }
     if let (Type::B64 | Type::U64 | Type::S64, 0, Some(a)) = (ty, offset, d.function_address(name)) {

@@ -56,6 +56,20 @@ fn launch(blocks: u32, count: u32, body: &str, (order, seed): (Order, u64)) -> R
     Ok(bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect())
 }
 
+/// A block alone needs no fence behind the initialisation of an mbarrier, and Triton writes none; a cluster does.
+#[test]
+fn mbarriers_of_a_cluster_are_fenced() {
+    let late = ".shared .b64 late; mov.u32 %bar, late; @%first mbarrier.init.shared.b64 [late], 1;\n";
+    for schedule in SCHEDULES {
+        let body = |mask| format!("{late}{SYNC}{}{STORE}{SYNC}", multicast(mask, 1024));
+        let out = launch(1, 1, &body(1), schedule).unwrap_or_else(|fault| panic!("{fault}"));
+        assert!(out.iter().enumerate().all(|(i, v)| *v == 4 * (i as u32 % 64)), "{out:?}");
+        let fault = launch(2, 1, &body(3), schedule).expect_err("no fence");
+        assert_eq!(fault.class, Class::Mbarrier, "{fault}");
+        assert!(fault.what.contains("whose initialisation it may not see"), "{fault}");
+    }
+}
+
 /// Block 0 of each cluster asks for 1 KiB for all of it; all expect it.
 fn multicast(mask: u32, bytes: u32) -> String {
     format!(

@@ -144,6 +144,29 @@ fn gaps_of_structures_are_copied() {
     }
 }
 
+/// NVRTC copies structures to global memory by pairs of words, gaps among them; an array without values is none.
+#[test]
+fn gaps_of_structures_are_copied_to_global_memory() {
+    let set = ".reg .b32 %r<8>;\n.reg .b64 %d;\n.local .align 8 .b8 l[32];\nmov.b32 %r6, 5;\nst.local.u8 [l], %r6;\n\
+               st.local.u32 [l+8], %r6;\nst.local.u32 [l+20], %r6;\nmul.wide.u32 %d, %t, 8;\nadd.u64 %d, %d, %out;\n";
+    let rows = [
+        ("ld.local.v2.u32 {%r0, %r1}, [l];\nst.global.v2.u32 [%d], {%r0, %r1};", true),
+        ("ld.local.v2.u32 {%r0, %r1}, [l+8];\nst.global.v2.u32 [%d], {%r0, %r1};", true),
+        ("ld.local.u32 %r0, [l];\nst.global.u32 [%out], %r0;", true),
+        ("ld.local.v2.u32 {%r0, %r1}, [l+8];\nst.global.v2.u32 [%d], {%r1, %r1};", false),
+        ("ld.local.v2.u32 {%r0, %r1}, [l+16];\nst.global.v2.u32 [%d], {%r0, %r1};", false),
+        ("ld.local.v2.u32 {%r0, %r1}, [l+24];\nst.global.v2.u32 [%d], {%r0, %r1};", false),
+        ("ld.local.u32 %r0, [l+12];\nst.global.u32 [%out], %r0;", false),
+        ("ld.local.v2.u32 {%r0, %r1}, [l];\nadd.u32 %r1, %r1, 1;\nst.global.v2.u32 [%d], {%r0, %r1};", false),
+    ];
+    for (copy, fine) in rows {
+        match launch(&kernel(&format!("{set}{copy}")), &[0; 64], 256, SETUP) {
+            Ok(_) => assert!(fine, "no fault in {copy}"),
+            Err(fault) => assert!(!fine && fault.class == Class::UninitialisedLocal, "{copy}{fault}"),
+        }
+    }
+}
+
 /// Without optimisation a gap also goes from register to register; who uses it is named.
 #[test]
 fn what_has_no_value_may_be_moved() {
@@ -542,7 +565,9 @@ fn shared_memory_without_a_value_may_be_loaded() {
         (true, "selp.b32 %r2, %r1, 3, %q;\nadd.u32 %r3, %r2, 1;"),
         (false, "selp.b32 %r2, %r1, 3, %q;\nadd.u32 %r3, %r2, 1;\nst.global.u32 [%out], %r3;"),
         (false, ".local .b32 l[2];\nst.local.u32 [l], %r1;"),
-        (false, "shfl.sync.idx.b32 %r2, %r1, 0, 31, -1;"),
+        (true, "shfl.sync.idx.b32 %r2, %r1, 0, 31, -1;\nadd.u32 %r3, %r2, 1;"),
+        (false, "shfl.sync.idx.b32 %r2, %r1, 0, 31, -1;\nst.global.u32 [%out], %r2;"),
+        (false, "add.u32 %r1, %r1, 1;\nshfl.sync.idx.b32 %r1, %r1, 0, 31, -1;\nst.global.u32 [%out], %r1;"),
         (
             true,
             "setp.gt.s32 %q, %r1, 3;\nsetp.gt.s32 %p0, %t, 99;\nand.pred %p1, %p0, %q;\nselp.b32 %r2, 1, 2, %p1;\nst.global.u32 [%out], %r2;",

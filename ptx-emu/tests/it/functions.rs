@@ -287,6 +287,9 @@ fn parameters_are_memory() {
         setp.eq.and.u32 %p0, %s0, %s1, %p0; not.pred %p1, %p1; and.pred %p0, %p0, %p1; selp.u32 %r, 1, 0, %p0;
         mov.pred %p2, 1; @!%p2 mov.u32 %r, 9;";
     assert_eq!(words(&kernel("", body)), [1; 32]);
+    let short = "mov.b32 %s0, out; ld.param.u32 %s1, [%s0]; cvt.u64.u32 %d0, %s0; cvta.param.u64 %d2, %d0;
+        ld.u32 %s2, [%d2]; setp.eq.u32 %p0, %s1, %s2; selp.u32 %r, 1, 0, %p0;";
+    assert_eq!(words(&kernel("", short)), [1; 32]);
     let written = "mov.b64 %d0, out; cvta.param.u64 %d2, %d0; st.u32 [%d2], %t; mov.u32 %r, 0;";
     assert_eq!(fault(&kernel("", written)).0, Class::ReadOnlySpace);
     let beyond = "mov.b64 %d0, out; ld.param.u32 %r, [%d0+8];";
@@ -305,6 +308,32 @@ fn a_grid_meets_at_the_workspace_of_the_driver() {
     let text = kernel("", body);
     assert_eq!(launch(&text, Order::InOrder, 3).unwrap_or_else(|f| panic!("{f}")).0, [3; 32]);
     assert_eq!(fault(&text).0, Class::Trap);
+}
+
+/// The same through the functions of CUDA's device runtime, which a text declares: numba calls them.
+#[test]
+fn a_grid_meets_in_functions_of_the_device_runtime() {
+    let declared = ".extern .func (.param .b64 r) cudaCGGetIntrinsicHandle (.param .b32 a);
+        .extern .func (.param .b32 r) cudaCGSynchronize (.param .b64 a, .param .b32 b);";
+    let meet = "call.uni (%s2), cudaCGSynchronize, (%d0, 0);";
+    let body = format!(
+        "call.uni (%d0), cudaCGGetIntrinsicHandle, (1);
+        setp.eq.u32 %p0, %t, 0; @%p0 red.global.add.u32 [%out+64], 1;
+        {meet} ld.global.u32 %s0, [%out+64]; {meet}
+        @%p0 red.global.add.u32 [%out+64], 1;
+        {meet} ld.global.u32 %r, [%out+64]; mad.lo.u32 %r, %s0, 10, %r; {meet}"
+    );
+    let text = kernel(declared, &body);
+    for order in [Order::InOrder, Order::Reversed, Order::Shuffled] {
+        assert_eq!(launch(&text, order, 3).unwrap_or_else(|f| panic!("{f}")).0, [36; 32]);
+    }
+    let alone =
+        kernel(declared, &format!("call.uni (%d0), cudaCGGetIntrinsicHandle, (1); {meet} mov.u32 %r, %s2;"));
+    assert_eq!(words(&alone), [1; 32], "cudaErrorInvalidValue");
+    let defined =
+        ".func (.param .b64 r) cudaCGGetIntrinsicHandle (.param .b32 a) { st.param.u64 [r], 7; ret; }";
+    let own = kernel(defined, "call.uni (%d0), cudaCGGetIntrinsicHandle, (1); cvt.u32.u64 %r, %d0;");
+    assert_eq!(words(&own), [7; 32]);
 }
 
 /// A kernel lacks what the functions that it uses lack, and no more.

@@ -256,15 +256,10 @@ fn every_mistake_has_a_name_under_every_schedule() {
             &[AsyncCopy, Deadlock, Class::UninitialisedShared],
             "",
         ),
-        // Initialised late, not at all, twice, by nobody the copy knows.
+        // Initialised late, not at all, twice.
         (&[("    bar.sync 0;\n", "")], &[Mbarrier], ""),
         (&[("mbarrier.init.shared::cta.b64 [full+8], 1;", "")], &[Mbarrier], "there is no mbarrier at 0x"),
         (&[("[full+8], 1", "[full], 1")], &[Mbarrier], "an mbarrier already"),
-        (
-            &[("fence.mbarrier_init.release.cluster;", ""), ("fence.proxy.async.shared::cta;", "")],
-            &[Mbarrier],
-            "whose initialisation it may not see",
-        ),
         (
             &[
                 ("[full+8], 1;", "[full+8], %r0;"),
