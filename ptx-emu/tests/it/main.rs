@@ -5,7 +5,6 @@
 //! fixed afterwards.
 
 mod card_products;
-mod card_products;
 mod check;
 mod clusters;
 mod compare;
