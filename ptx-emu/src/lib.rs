@@ -134,11 +134,11 @@
 //!   the others are 0, and so are both in other launches.
 //! - Suffixes may stand in any order, as in ptxas; only types keep theirs.
 //! - `mma` and `wgmma` on integers are exact. On floats one step adds all its products and the sum at once, and cuts them
-//!   as an H200 was seen to: to a multiple of 2^-25 of the largest, and the result to 24 bits. Sums
-//!   of halves are rounded once. 8-bit floats of `mma` are multiplied as halves, 16 products a step, and then added to `c`
-//!   with one rounding; with sums of halves, last bits differ from an H200's (9936 of 16384 words that were compared).
-//!   Sums of halves of `wgmma`, and products of sparse matrices, were not compared with a device: a step of the latter adds
-//!   what is stored. Metadata of a sparse `wgmma` is read when the product is asked for.
+//!   as an H200 and an H100 were seen to: to a multiple of 2^-25 of the largest, and the result to 24 bits. Sums
+//!   of halves are rounded once. 8-bit floats of `mma` are multiplied as halves in two steps, the first of which takes the
+//!   lower two of each four in a register; their sum, a half after each step where `d` is, is then added to `c`.
+//!   In `wgmma`, 8-bit floats have 13 bits in place of 25, and results 14. A step of a sparse matrix adds what is stored.
+//!   All bits of sums were those of an H100. Metadata of a sparse `wgmma` is read when the product is asked for.
 //!   `wmma` on `.tf32` adds four products a step. Doubles are added one product after another, each with one rounding.
 //! - As an H200 was seen to: `.sat` of video instructions sees 34 bits and does not clamp an unsigned result of 32 bits
 //!   above; `vmad` takes whole registers and `c` as signed, and a negative sum as too large where both types are unsigned;

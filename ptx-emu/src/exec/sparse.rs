@@ -6,7 +6,7 @@
 //! 32-bit elements lies in its lower 16 bits for row g, in the upper ones for row g + 8, and with two threads the second
 //! one has the columns behind those of the first. Of narrower elements a thread has metadata of one row: the first of two
 //! of row g, the second of row g + 8, and the third and fourth likewise for the columns behind. The manual shows this
-//! in figures only; it was compared with the order in which CUTLASS stores metadata, not with a device. The rows of a
+//! in figures only; CUTLASS stores metadata in the same order, and products of random metadata are an H100's. The rows of a
 //! warp of `wgmma` have the metadata that they would have in `mma.sp` of the same depth.
 //!
 //! Elements of b that meet nothing stored take no part, also where they are infinite.

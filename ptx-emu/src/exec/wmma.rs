@@ -1,8 +1,8 @@
 //! `wmma`, and `mma` of forms that are seldom: matrices as bits, by row and column.
 //!
-//! Floats are added as [tensor cores](super::dot) do, in steps of 16 products or fewer, 8-bit ones as halves. A sum of halves is
-//! rounded once, at the end. Doubles are added one after another, each product with one
-//! rounding. The manual leaves order and rounding open.
+//! Floats are added as [tensor cores](super::dot) do, in steps of 16 products or fewer. A sum of halves is rounded once, at
+//! the end, but that of 8-bit floats [after each step](small_sum). Doubles are added one after another, each product with
+//! one rounding. The manual leaves order and rounding open.
 
 use half::{bf16, f16};
 
@@ -298,21 +298,46 @@ fn step(p: &Product) -> usize {
 }
 
 fn float_sum(p: &Product, factors: &[(u64, u64)], c: u64) -> u64 {
-    // 8-bit floats are halves, also where these have a larger least exponent.
-    let least = if matches!(p.a.item, Item::Bf16 | Item::Tf32) { -126 } else { -14 };
-    let eight = matches!(p.a.item, Item::E4m3 | Item::E5m2);
-    let kept = if p.d.item == Item::F16 && !eight { HALVES } else { WIDE };
-    // An H200 adds the products of 8-bit floats first, and their sum to `c` as `add.f32` does.
-    let (c, late) = (float(p.c.item, c), eight && p.d.item != Item::F16);
-    let mut sum = if late { 0.0 } else { c };
-    for step in factors.chunks(step(p)) {
-        let left = Factors::new(step.iter().map(|(a, _)| float(p.a.item, *a)), least);
-        let right = Factors::new(step.iter().map(|(_, b)| float(p.b.item, *b)), least);
-        sum = add_products(sum, &left, &right, kept);
+    let c = float(p.c.item, c);
+    if matches!(p.a.item, Item::E4m3 | Item::E5m2) {
+        return small_sum(p, factors, c);
     }
-    let sum = if late { canon(sum + c) } else { sum };
+    let least = if p.a.item == Item::F16 { -14 } else { -126 };
+    let kept = if p.d.item == Item::F16 { HALVES } else { WIDE };
+    let steps = factors.chunks(step(p)).map(|step| of_step(p, step.iter(), least));
+    let sum = steps.fold(c, |sum, (left, right)| add_products(sum, &left, &right, kept));
     match p.d.item {
         Item::F16 => narrow16(sum.into(), Round::Nearest).into(),
         _ => sum.to_bits().into(),
     }
+}
+
+/// A sum of products of 8-bit floats. For sm_90, ptxas makes halves of them and multiplies these in two steps: the first
+/// takes the lower two of each four that lie in a register, the second the upper two. What they add is a half, or a single,
+/// after each, and then added to `c` as `add` does.
+fn small_sum(p: &Product, factors: &[(u64, u64)], c: f32) -> u64 {
+    let halves = p.d.item == Item::F16;
+    let rounded = |sum: f64| f16::from_bits(narrow16(sum, Round::Nearest)).wide();
+    let mut sum = 0.0;
+    for upper in [false, true] {
+        let of_half = factors.iter().enumerate().filter(|(i, _)| (i % 4 >= 2) == upper);
+        // Halves have this least exponent, also where that of the 8-bit floats is larger.
+        let (left, right) = of_step(p, of_half.map(|(_, factors)| factors), -14);
+        let next = add_products(sum, &left, &right, if halves { HALVES } else { WIDE });
+        sum = if halves { rounded(next.into()) } else { next };
+    }
+    match halves {
+        true => narrow16(f64::from(sum) + f64::from(c), Round::Nearest).into(),
+        false => canon(sum + c).to_bits().into(),
+    }
+}
+
+/// The factors of a step, left and right.
+fn of_step<'a>(
+    p: &Product,
+    factors: impl Iterator<Item = &'a (u64, u64)> + Clone,
+    least: i32,
+) -> (Factors, Factors) {
+    let left = factors.clone().map(|(a, _)| float(p.a.item, *a));
+    (Factors::new(left, least), Factors::new(factors.map(|(_, b)| float(p.b.item, *b)), least))
 }

@@ -4,6 +4,7 @@
 //! bytes, save for `tanh.approx`, printed addresses and `%nwarpid`; NaNs through `cvt.f32.bf16` and `%warpid` were
 //! fixed afterwards.
 
+mod card_products;
 mod check;
 mod clusters;
 mod compare;
