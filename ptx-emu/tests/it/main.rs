@@ -13,6 +13,7 @@ mod copies;
 mod dependents;
 mod exact;
 mod faults;
+mod filters;
 mod float;
 mod forms;
 mod fragments;
