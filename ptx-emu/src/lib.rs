@@ -156,11 +156,14 @@
 //! - Conversions to floats of four and six bits give the largest for NaN, and `.ue8m0x2` drops signs, as NVIDIA's headers
 //!   compute them on the host; no device was asked.
 //! - Textures and surfaces are ordinary memory, which [`Image`] and [`Sampler`] describe, behind 64-bit handles; the texels of
-//!   arrays lie row by row. Coordinates and filters follow the CUDA C++ Programming Guide, "Texture Fetching": weights
-//!   are rounded to the nearest of 8 fractional bits, and the mean of texels is rounded once. What the guide leaves open
-//!   was not tried on a device: a linear filter that clamps goes over into the texel at the edge; NaN, and infinity where
-//!   texels are repeated, are coordinate 0; texels of weight 0 are not read; faces of cube maps are filtered one by one.
-//!   Linear memory that is read by index is 0 beyond its ends. There is one level of texels, which gradients and levels do not change. In a traced launch, a
+//!   arrays lie row by row. Coordinates and filters follow the CUDA C++ Programming Guide, "Texture Fetching", and give the
+//!   bits of an H100 where it was asked: normalized coordinates are rounded down to multiples of 2^-21; weights are whole
+//!   256ths, rounded once more for each further direction; means are summed in fixed point, those of halves have 11 bits, those
+//!   of integers 16. Without a device's word are means of halves and integers in three dimensions or with a border, and
+//!   texels that are subnormal or not finite. Texels of weight 0 are not read; faces of cube maps are filtered one by one. A
+//!   linear filter of one dimension gives half of the border where the second direction's mode has one, as there.
+//!   What is read by index is 0 beyond its ends, and a 1D array that is read by index, always 0 there, is a finding.
+//!   There is one level of texels, which gradients and levels do not change. In a traced launch, a
 //!   fetch of bytes that were written before in the launch is a fault. Accesses of surfaces are loads and stores of global
 //!   memory, which see each other.
 //! - Tensor maps have a format of their own, which [`TensorMap`] writes.

@@ -14,6 +14,7 @@ mod copies;
 mod dependents;
 mod exact;
 mod faults;
+mod filters;
 mod float;
 mod forms;
 mod fragments;

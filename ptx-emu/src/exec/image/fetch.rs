@@ -8,11 +8,12 @@ use super::super::block::{Checked, Worker};
 use super::super::lanes;
 use super::super::warp::Warp;
 use super::footprint::{Coordinate, Direction, Pair, Texel, face, weighted};
-use super::texel::{channels, mean};
+use super::mean::{Part, border, mean};
+use super::texel::channels;
 use crate::accesses::MemoryOperation;
 use crate::allocation::Allocation;
 use crate::fault::OtherPlace;
-use crate::image::{AddressMode, Coordinates, Filter, Image, Sampler, Shape};
+use crate::image::{AddressMode, Coordinates, Filter, Image, Read, Sampler, Shape};
 use crate::image_code::{CoordinateType, Fetch, Geometry};
 use crate::{Class, Fault};
 
@@ -22,6 +23,31 @@ struct Point {
     layer: u32,
     at: [u32; 3],
     offset: [i32; 3],
+}
+
+/// A texture's texels as a fetch takes them.
+struct Texels<'a> {
+    image: &'a Image,
+    read: Read,
+    /// What is outside.
+    border: [u32; 4],
+    /// Whether it takes their mean: then integers stay integers until there is one.
+    averages: bool,
+}
+
+impl<'a> Texels<'a> {
+    fn of(image: &'a Image, sampler: &Sampler, f: &Fetch) -> Texels<'a> {
+        let float = f.coordinates == CoordinateType::Float;
+        let averages = float && f.gathers.is_none() && sampler.filter == Filter::Linear;
+        let outside = if float && image.shape != Shape::Linear { sampler.border } else { [0; 4] };
+        let format = image.format;
+        Texels {
+            image,
+            read: if averages { Read::Element } else { sampler.read },
+            border: if averages { outside.map(|bits| border(format.channel, bits)) } else { outside },
+            averages,
+        }
+    }
 }
 
 /// The registers of all lanes.
@@ -111,13 +137,21 @@ impl Worker<'_, '_> {
                 format!("a texture gives {}, and this instruction takes {}", name(gives), name(f.floats));
             return Err(self.other_class(w, lane, image, what));
         }
-        if image.shape == Shape::Linear && f.coordinates == CoordinateType::Float {
-            let what = "a float coordinate of a texture over linear memory".to_string();
-            let mut fault = self.other_class(w, lane, image, what);
-            fault.instead = "read it with tex1Dfetch, by the index of a texel";
-            return Err(fault);
-        }
-        Ok(())
+        let (what, instead) = match (image.shape, f.coordinates) {
+            (Shape::Linear, CoordinateType::Float) => (
+                "a float coordinate of a texture over linear memory",
+                "read it with tex1Dfetch, by the index of a texel",
+            ),
+            // An H100 gives 0 for any index.
+            (Shape::D1, CoordinateType::Integer) => (
+                "an integer coordinate of a texture over a 1D array",
+                "read it with tex1D, by a float, or make it of linear memory",
+            ),
+            _ => return Ok(()),
+        };
+        let mut fault = self.other_class(w, lane, image, what.to_string());
+        fault.instead = instead;
+        Err(fault)
     }
 
     #[cold]
@@ -169,18 +203,19 @@ impl Worker<'_, '_> {
             }
             Geometry::D1 | Geometry::D2 | Geometry::D3 => (None, pairs(image, sampler, f, point)),
         };
+        let texels = Texels::of(image, sampler, f);
         if let Some(channel) = f.gathers {
-            return self.gather(w, lane, (image, sampler), (&pairs, z, channel));
+            return self.gather(w, lane, &texels, (&pairs, z, channel));
         }
-        let (mut texels, mut n) = ([([0; 4], 0.0); 8], 0);
-        for (mut at, weight) in weighted(&pairs) {
+        let (mut parts, mut n) = ([Part::default(); 8], 0);
+        for (mut at, weight, layer) in weighted(&pairs) {
             if let Some(z) = z {
                 at[2] = Some(z);
             }
-            texels[n] = (self.texel(w, lane, (image, sampler), at)?, weight);
+            parts[n] = Part { channels: self.texel(w, lane, &texels, at)?, weight, layer };
             n += 1;
         }
-        Ok(mean(&texels[..n]))
+        Ok(if texels.averages { mean(image.format.channel, &parts[..n]) } else { parts[0].channels })
     }
 
     /// A channel of the four texels of a linear filter, counter-clockwise from the one at the lower left.
@@ -188,28 +223,21 @@ impl Worker<'_, '_> {
         &mut self,
         w: &Warp,
         lane: usize,
-        texture: (&Image, &Sampler),
+        texels: &Texels<'_>,
         (pairs, z, channel): (&[Pair; 3], Option<u32>, usize),
     ) -> Checked<[u32; 4]> {
         let [x, y, _] = pairs.map(|pair| pair.texels);
         let mut all = [0; 4];
         for (to, at) in all.iter_mut().zip([(x[0], y[1]), (x[1], y[1]), (x[1], y[0]), (x[0], y[0])]) {
-            *to = self.texel(w, lane, texture, [at.0, at.1, z.or(Some(0))])?[channel];
+            *to = self.texel(w, lane, texels, [at.0, at.1, z.or(Some(0))])?[channel];
         }
         Ok(all)
     }
 
     /// The channels of a texel, or of the border.
-    fn texel(
-        &mut self,
-        w: &Warp,
-        lane: usize,
-        (image, sampler): (&Image, &Sampler),
-        at: [Texel; 3],
-    ) -> Checked<[u32; 4]> {
-        let [Some(x), Some(y), Some(z)] = at else {
-            return Ok(if image.shape == Shape::Linear { [0; 4] } else { sampler.border });
-        };
+    fn texel(&mut self, w: &Warp, lane: usize, texels: &Texels<'_>, at: [Texel; 3]) -> Checked<[u32; 4]> {
+        let [Some(x), Some(y), Some(z)] = at else { return Ok(texels.border) };
+        let image = texels.image;
         let size = image.format.bytes();
         let address = image.place(u64::from(x) * u64::from(size), [y, z]);
         let a = self.lane_allocation(w, lane, address, size)?;
@@ -221,23 +249,28 @@ impl Worker<'_, '_> {
         let mut bytes = [0; 16];
         let bytes = &mut bytes[..size as usize];
         a.read(address - a.base, bytes);
-        Ok(channels(image, sampler, bytes))
+        Ok(channels(image.format, texels.read, bytes))
     }
 }
 
 /// The texels that a point leads to, in each direction.
 fn pairs(image: &Image, sampler: &Sampler, f: &Fetch, point: Point) -> [Pair; 3] {
+    let filter = filter(sampler, f);
     let pair = |i: usize| {
-        let coordinate = match f.coordinates {
-            CoordinateType::Float => Coordinate::Float(f32::from_bits(point.at[i])),
-            CoordinateType::Integer => Coordinate::Integer(point.at[i].cast_signed()),
-        };
-        // Beyond linear memory there is nothing, whatever the sampler says.
-        let mode = if image.shape == Shape::Linear { AddressMode::Border } else { sampler.address[i] };
+        let float = f.coordinates == CoordinateType::Float;
+        // By whole numbers there is nothing outside, whatever the sampler says.
+        let mode = if float { sampler.address[i] } else { AddressMode::Border };
         let direction = Direction { texels: image.extent[i], mode, coordinates: sampler.coordinates };
-        direction.pair(coordinate, point.offset[i], filter(sampler, f))
+        let coordinate = match point.at.get(i).filter(|_| i < f.place.at.len()) {
+            Some(x) if float => Coordinate::Float(f32::from_bits(*x)),
+            Some(x) => Coordinate::Integer(x.cast_signed()),
+            // One dimension is a plane of one row, and y is 0, halfway to what is before that row.
+            None => Coordinate::Float(0.0),
+        };
+        direction.pair(coordinate, point.offset[i], filter)
     };
-    std::array::from_fn(|i| if i < f.place.at.len() { pair(i) } else { Pair::ONE })
+    let row = f.place.geometry == Geometry::D1 && sampler.address[1] == AddressMode::Border;
+    std::array::from_fn(|i| if i < f.place.at.len() || row && i == 1 { pair(i) } else { Pair::ONE })
 }
 
 /// The texels of a face of a cube.

@@ -1,16 +1,16 @@
-//! From coordinates to texels and their weights (CUDA C++ Programming Guide, "Texture Fetching").
+//! From coordinates to texels and their weights (CUDA C++ Programming Guide, "Texture Fetching"), to the bit as an H100 has it.
 //!
-//! A coordinate that counts texels is `u = x`, a normalized one `u = x N`, or `u = frac(x) N` and its mirror image where the
-//! texels are repeated. The point filter takes texel `floor(u)`. The linear filter takes `i = floor(u - 0.5)` with the weight
-//! `1 - a` and `i + 1` with `a`, where `a = frac(u - 0.5)` is rounded to the nearest multiple of 1/256: the guide says 8 bits
-//! of fraction, of which 1.0 is one value. Texels outside are those that the address mode says, each by itself; so a linear
-//! filter that clamps goes over into the texel at the edge, as the guide's figure shows, and not as its formula says, by
-//! which the coordinate would be clamped to `1 - 1/N`. What the guide leaves open: NaN, and infinity where texels are
-//! repeated, count as 0.
+//! A coordinate that counts texels is `u = x`, a normalized one `u = x N` with `x` rounded down to a multiple of 2^-21, or
+//! `u = frac(x) N` where the texels are repeated. The point filter takes texel `floor(u)`. The linear filter takes
+//! `i = floor(u - 0.5)` with the weight `1 - a` and `i + 1` with `a`, where `a = frac(u - 0.5)` is rounded to the nearest
+//! multiple of 1/256. Texels outside are those that the address mode says, each by itself, mirrored or not; so a linear filter
+//! that clamps goes over into the texel at the edge, as the guide's figure shows, and not as its formula says, by which the
+//! coordinate would be clamped to `1 - 1/N`. NaN, and infinity where texels are repeated, count as 0. By whole numbers there
+//! is nothing outside, whatever the mode.
 
 use crate::image::{AddressMode, Coordinates, Filter};
 
-/// A texel's place in one direction; none is the border.
+/// A texel's place in one direction; none is outside.
 pub(super) type Texel = Option<u32>;
 
 /// Two neighbours in one direction, and the weight of the second one in 256ths.
@@ -44,6 +44,9 @@ pub(super) struct Direction {
 /// No coordinate is further away from the texels.
 const FAR: f64 = 1e12;
 
+/// Steps of a normalized coordinate from 0 to 1.
+const STEPS: f64 = (1 << 21) as f64;
+
 impl Direction {
     /// The texels that a coordinate, and an offset of whole texels, lead to.
     pub(super) fn pair(&self, at: Coordinate, offset: i32, filter: Filter) -> Pair {
@@ -56,21 +59,26 @@ impl Direction {
             }
         };
         let first = first + i64::from(offset);
+        let second =
+            if self.clamps() && !(0..i64::from(self.texels) - 1).contains(&first) { 0 } else { second };
         Pair { texels: [self.texel(first), self.texel(first + 1)], second }
+    }
+
+    /// Whether what is outside is the texel at the edge: then it is that texel alone.
+    fn clamps(&self) -> bool {
+        let repeats = matches!(self.mode, AddressMode::Wrap | AddressMode::Mirror);
+        self.mode == AddressMode::Clamp || repeats && self.coordinates == Coordinates::Texels
     }
 
     /// Where a coordinate lies, in texels from the edge.
     fn position(&self, x: f32) -> f64 {
         let (x, n) = (f64::from(x), f64::from(self.texels));
+        let stepped = (x * STEPS).floor() / STEPS;
         let u = match (self.coordinates, self.mode) {
             (Coordinates::Texels, _) => x,
-            (Coordinates::Normalized, AddressMode::Wrap) => (x - x.floor()) * n,
-            (Coordinates::Normalized, AddressMode::Mirror) => {
-                let fraction = x - x.floor();
-                let odd = x.floor().rem_euclid(2.0) == 1.0;
-                (if odd { 1.0 - fraction } else { fraction }) * n
-            }
-            (Coordinates::Normalized, _) => x * n,
+            (Coordinates::Normalized, AddressMode::Wrap) => (stepped - stepped.floor()) * n,
+            (Coordinates::Normalized, AddressMode::Mirror) => (stepped - 2.0 * (stepped / 2.0).floor()) * n,
+            (Coordinates::Normalized, _) => stepped * n,
         };
         if u.is_nan() { 0.0 } else { u.clamp(-FAR, FAR) }
     }
@@ -106,13 +114,23 @@ pub(super) fn face([x, y, z]: [f32; 3]) -> (u32, [f32; 2]) {
     (face, [(s / m + 1.0) / 2.0, (t / m + 1.0) / 2.0])
 }
 
-/// All combinations of texels in x, y and z whose weight is not 0, with their weights, which add up to 1.
-pub(super) fn weighted(pairs: &[Pair; 3]) -> impl Iterator<Item = ([Texel; 3], f64)> {
-    (0..8).filter_map(|corner| {
+/// All combinations of texels in x, y and z whose weight is not 0, with their weights in 256ths, which add up to 256, and
+/// which is the layer.
+///
+/// The two layers share 256 by z, the columns of a layer what it has by x, and the texels of a column what it has by y; each
+/// time the weight of one is rounded to the nearest, and the other one has the rest.
+pub(super) fn weighted(pairs: &[Pair; 3]) -> impl Iterator<Item = ([Texel; 3], u32, usize)> {
+    let part = |whole: u32, of: u32| (whole * of + 128) >> 8;
+    let [x, y, z] = pairs.map(|pair| pair.second);
+    (0..8).filter_map(move |corner| {
         let second = [corner & 1, corner >> 1 & 1, corner >> 2];
-        let part = |i: usize| if second[i] == 1 { pairs[i].second } else { 256 - pairs[i].second };
-        let weight = part(0) * part(1) * part(2);
+        let layer = if second[2] == 1 { z } else { 256 - z };
+        let columns = [layer - part(layer, x), part(layer, x)];
+        let column = columns[second[0]];
+        // Of the first column the first texel's weight is rounded, of the second one the second texel's.
+        let rounded = part(column, if second[0] == 0 { 256 - y } else { y });
+        let weight = if second[0] == second[1] { rounded } else { column - rounded };
         let at = std::array::from_fn(|i| pairs[i].texels[second[i]]);
-        (weight > 0).then(|| (at, f64::from(weight) / f64::from(1 << 24)))
+        (weight > 0).then_some((at, weight, second[2]))
     })
 }

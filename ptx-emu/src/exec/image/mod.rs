@@ -1,10 +1,11 @@
 //! Textures and surfaces: handles, and what is wrong with them.
 //!
-//! [`footprint`] finds the texels that coordinates name and their weights, [`texel`] gives their channels; [`fetch`] reads
-//! them for a warp. [`surface`] makes loads and stores of global memory of accesses to surfaces.
+//! [`footprint`] finds the texels that coordinates name and their weights, [`texel`] gives their channels and [`mean`] the mean
+//! of several; [`fetch`] reads them for a warp. [`surface`] makes loads and stores of global memory of accesses to surfaces.
 
 mod fetch;
 mod footprint;
+mod mean;
 mod query;
 mod surface;
 mod texel;

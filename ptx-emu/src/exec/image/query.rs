@@ -28,14 +28,13 @@ fn answer(asked: Asked, image: &Image, sampler: &Sampler) -> u32 {
     let [width, height, z] = image.extent;
     match asked {
         Asked::Width => width,
+        // A device answers with what its descriptor holds there.
+        Asked::Height if image.shape == Shape::Layers1 => z,
         Asked::Height => height,
-        Asked::Depth => {
-            if image.shape == Shape::D3 {
-                z
-            } else {
-                1
-            }
-        }
+        Asked::Depth => match image.shape {
+            Shape::Linear | Shape::D1 | Shape::D2 | Shape::Layers1 => 0,
+            Shape::D3 | Shape::Layers2 | Shape::Cube | Shape::Cubes => z,
+        },
         Asked::Layers => match image.shape {
             Shape::Layers1 | Shape::Layers2 => z,
             Shape::Cubes => z / 6,

@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use crate::image::{ChannelType, Image, Read, Sampler};
+use crate::image::{ChannelType, Read, TexelFormat};
 
 /// The bits of a channel that a kernel reads: a float, or an integer of 32 bits.
 ///
@@ -28,22 +28,11 @@ fn channel(of: ChannelType, bytes: &[u8], read: Read) -> u32 {
 }
 
 /// The bits of the channels of a texel, of which there are as many as the format has.
-pub(super) fn channels(image: &Image, sampler: &Sampler, bytes: &[u8]) -> [u32; 4] {
-    let size = image.format.channel.bytes() as usize;
+pub(super) fn channels(format: TexelFormat, read: Read, bytes: &[u8]) -> [u32; 4] {
+    let size = format.channel.bytes() as usize;
     let mut all = [0; 4];
-    for (to, bytes) in all.iter_mut().zip(bytes.chunks(size)).take(image.format.channels as usize) {
-        *to = channel(image.format.channel, bytes, sampler.read);
+    for (to, bytes) in all.iter_mut().zip(bytes.chunks(size)).take(format.channels as usize) {
+        *to = channel(format.channel, bytes, read);
     }
     all
-}
-
-/// The mean of floats by their weights: added up in double precision, and rounded once.
-pub(super) fn mean(texels: &[([u32; 4], f64)]) -> [u32; 4] {
-    if let [(alone, _)] = texels {
-        return *alone;
-    }
-    std::array::from_fn(|i| {
-        let sum: f64 = texels.iter().map(|(t, weight)| f64::from(f32::from_bits(t[i])) * weight).sum();
-        (sum as f32).to_bits()
-    })
 }
