@@ -38,61 +38,63 @@ fn between(channel: ChannelType, values: &[i64], weights: &[u16]) -> u32 {
     found.unwrap_or_else(|f| panic!("{f}"))[0][0]
 }
 
+/// Weights of 256ths, texels, and what a card gave.
+const FLOATS: &[(&[u16], &[i64], u32)] = &[
+    (&[51], &[0x40d5_8b4a, 0x3df2_8413], 0x40ab_c1cb),
+    (&[165], &[0x40a5_668d, 0xbe54_63a3], 0x3fda_114a),
+    (&[15], &[0xbdd3_21f5, 0x4000_c38f], 0x3caa_aed6),
+    // Weights of two directions are whole 256ths.
+    (&[229, 128], &[0xbdf8_a3c1, 0x3f60_80bf, 0xc0f1_c97a, 0x3e21_3c97], 0x3d91_3f56),
+    (&[81, 128], &[0x3e62_3e89, 0xc0dd_228c, 0x404c_7789, 0xbedc_1121], 0x3c56_53f2),
+    (&[183, 111], &[0xc04e_3edd, 0xbe1d_8187, 0x40a5_38b9, 0x3f20_160d], 0x3e85_0034),
+    (
+        &[241, 63, 249],
+        &[
+            0x3e93_289a,
+            0x3dd4_e52f,
+            0x40f6_7df2,
+            0xbf74_b928,
+            0x3fcc_1660,
+            0xbd93_494d,
+            0xc090_c2cc,
+            0x3dc1_5549,
+        ],
+        0xbd12_1729,
+    ),
+    (
+        &[90, 126, 203],
+        &[
+            0x3fef_a0dc,
+            0xc0ce_d8a0,
+            0xc0c5_d093,
+            0xc0e9_569a,
+            0x40f6_7df2,
+            0xbf74_b928,
+            0xc08a_1452,
+            0x3de3_d7d9,
+        ],
+        0x3bc8_da51,
+    ),
+    (
+        &[147, 58, 113],
+        &[
+            0x4080_4a5a,
+            0x3ee1_80b4,
+            0xbee0_9697,
+            0xbff7_ccb6,
+            0xc054_b444,
+            0x3df2_8413,
+            0xc0d2_cf47,
+            0x3e7a_c548,
+        ],
+        0xbd49_7515,
+    ),
+];
+
 /// Texels are cut off 4 bits below the largest one's last bit, and means rounded half away from zero.
 #[test]
 fn means_of_floats_are_those_of_a_card() {
-    let cases: &[(&[u16], &[i64], u32)] = &[
-        (&[51], &[0x40d5_8b4a, 0x3df2_8413], 0x40ab_c1cb),
-        (&[165], &[0x40a5_668d, 0xbe54_63a3], 0x3fda_114a),
-        (&[15], &[0xbdd3_21f5, 0x4000_c38f], 0x3caa_aed6),
-        // Weights of two directions are whole 256ths.
-        (&[229, 128], &[0xbdf8_a3c1, 0x3f60_80bf, 0xc0f1_c97a, 0x3e21_3c97], 0x3d91_3f56),
-        (&[81, 128], &[0x3e62_3e89, 0xc0dd_228c, 0x404c_7789, 0xbedc_1121], 0x3c56_53f2),
-        (&[183, 111], &[0xc04e_3edd, 0xbe1d_8187, 0x40a5_38b9, 0x3f20_160d], 0x3e85_0034),
-        (
-            &[241, 63, 249],
-            &[
-                0x3e93_289a,
-                0x3dd4_e52f,
-                0x40f6_7df2,
-                0xbf74_b928,
-                0x3fcc_1660,
-                0xbd93_494d,
-                0xc090_c2cc,
-                0x3dc1_5549,
-            ],
-            0xbd12_1729,
-        ),
-        (
-            &[90, 126, 203],
-            &[
-                0x3fef_a0dc,
-                0xc0ce_d8a0,
-                0xc0c5_d093,
-                0xc0e9_569a,
-                0x40f6_7df2,
-                0xbf74_b928,
-                0xc08a_1452,
-                0x3de3_d7d9,
-            ],
-            0x3bc8_da51,
-        ),
-        (
-            &[147, 58, 113],
-            &[
-                0x4080_4a5a,
-                0x3ee1_80b4,
-                0xbee0_9697,
-                0xbff7_ccb6,
-                0xc054_b444,
-                0x3df2_8413,
-                0xc0d2_cf47,
-                0x3e7a_c548,
-            ],
-            0xbd49_7515,
-        ),
-    ];
-    for (weights, values, wanted) in cases {
+    for (weights, values, wanted) in FLOATS {
         let found = between(ChannelType::F32, values, weights);
         assert_eq!(found, *wanted, "{weights:?}: {found:#x} {wanted:#x}");
     }
@@ -150,6 +152,16 @@ fn normalized_coordinates_have_steps() {
     assert_eq!(found(53, AddressMode::Clamp, 0x3f4f_b2b8), 43.0);
     // 81/64, where the texel behind the border of texels 46 and 47 is the first one.
     assert_eq!(found(64, AddressMode::Mirror, 0x3fa2_0000), 46.0);
+}
+
+/// A direction whose quotient as a float would lead to a weight of 217/256 in x; a card has 216/256.
+#[test]
+fn quotients_of_directions_are_no_floats() {
+    let sampler = Sampler { coordinates: Coordinates::Normalized, filter: Filter::Linear, ..Sampler::POINT };
+    let body = "tex.cube.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1, %c2, %c2}];";
+    let direction = [0x3f74_5e8a, 0x3f18_43a8, 0x3eca_2134, 0];
+    let found = numbered(Shape::Cube, [8, 8, 6], &sampler, body, &[direction]);
+    assert_eq!(found, [1.0 + 216.0 / 256.0 + 8.0 * (1.0 + 2.0 / 256.0)]);
 }
 
 /// A linear filter of one dimension takes half of the border, where the second direction has one.

@@ -262,7 +262,7 @@ fn pairs(image: &Image, sampler: &Sampler, f: &Fetch, point: Point) -> [Pair; 3]
         let mode = if float { sampler.address[i] } else { AddressMode::Border };
         let direction = Direction { texels: image.extent[i], mode, coordinates: sampler.coordinates };
         let coordinate = match point.at.get(i).filter(|_| i < f.place.at.len()) {
-            Some(x) if float => Coordinate::Float(f32::from_bits(*x)),
+            Some(x) if float => Coordinate::Float(f32::from_bits(*x).into()),
             Some(x) => Coordinate::Integer(x.cast_signed()),
             // One dimension is a plane of one row, and y is 0, halfway to what is before that row.
             None => Coordinate::Float(0.0),
@@ -274,7 +274,7 @@ fn pairs(image: &Image, sampler: &Sampler, f: &Fetch, point: Point) -> [Pair; 3]
 }
 
 /// The texels of a face of a cube.
-fn of_face(image: &Image, sampler: &Sampler, f: &Fetch, at: [f32; 2]) -> [Pair; 3] {
+fn of_face(image: &Image, sampler: &Sampler, f: &Fetch, at: [f64; 2]) -> [Pair; 3] {
     let (mode, coordinates) = (AddressMode::Clamp, Coordinates::Normalized);
     let direction = Direction { texels: image.extent[0], mode, coordinates };
     let [x, y] = at.map(|at| direction.pair(Coordinate::Float(at), 0, filter(sampler, f)));

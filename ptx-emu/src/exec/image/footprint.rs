@@ -28,7 +28,7 @@ impl Pair {
 /// A coordinate as an instruction gives it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Coordinate {
-    Float(f32),
+    Float(f64),
     /// The number of a texel.
     Integer(i32),
 }
@@ -71,8 +71,8 @@ impl Direction {
     }
 
     /// Where a coordinate lies, in texels from the edge.
-    fn position(&self, x: f32) -> f64 {
-        let (x, n) = (f64::from(x), f64::from(self.texels));
+    fn position(&self, x: f64) -> f64 {
+        let n = f64::from(self.texels);
         let stepped = (x * STEPS).floor() / STEPS;
         let u = match (self.coordinates, self.mode) {
             (Coordinates::Texels, _) => x,
@@ -99,8 +99,10 @@ impl Direction {
     }
 }
 
-/// The face of a cube that a direction leads to, and where, from 0 to 1 (guide, "Cubemap Textures").
-pub(super) fn face([x, y, z]: [f32; 3]) -> (u32, [f32; 2]) {
+/// The face of a cube that a direction leads to, and where, from 0 to 1 (guide, "Cubemap Textures"). The quotient has more
+/// bits than a float has: one rounded to 24 bits led an H100 elsewhere.
+pub(super) fn face(direction: [f32; 3]) -> (u32, [f64; 2]) {
+    let [x, y, z] = direction.map(f64::from);
     let (ax, ay, az) = (x.abs(), y.abs(), z.abs());
     let (face, m, s, t) = if ax >= ay && ax >= az {
         if x >= 0.0 { (0, x, -z, -y) } else { (1, -x, z, -y) }
