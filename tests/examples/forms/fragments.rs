@@ -68,7 +68,22 @@ pub(crate) fn cases() -> Cases {
         let name = format!("mma.sync.aligned.{shape}.row.col{clamp}.{sum}.{left}.{right}.{sum}{op}");
         both(&Product { name, shape: sizes(&shape), types, sparse: None })
     });
+    let all = all.chain(quads().into_iter().flat_map(|product| both(&product)));
     Box::new(all.chain(wholes().into_iter().map(|whole| whole_case(&whole))))
+}
+
+/// `mma.m8n8k4` of halves, four products in one: each lane has as many elements as of one product of this shape.
+fn quads() -> Vec<Product> {
+    let name = |layouts: &str, sum: &str| format!("mma.sync.aligned.m8n8k4.{layouts}.{sum}.f16.f16.{sum}");
+    let of = |layouts: String| {
+        ["f16", "f32"].map(|sum| Product {
+            name: name(&layouts, sum),
+            shape: [16, 16, 8],
+            types: [sum, "f16", "f16"],
+            sparse: None,
+        })
+    };
+    expand("{row,col}.{row,col}").into_iter().flat_map(of).collect()
 }
 
 /// A product on floats near one another and, where they are floats, on any.
