@@ -30,10 +30,9 @@ fn saturated(value: i128, bits: u32, signed: bool, shifts: bool) -> i128 {
     if bits == 32 && !signed && !shifts { value.max(0) } else { clamped(value, bits, signed) }
 }
 
-/// The scaled sum of `vmad.sat`; an unsigned one that is negative counts as too large where parts of registers are
-/// multiplied, as on an H200, and as 0 where whole ones are, as on an H100.
-fn saturated_product(value: i128, signed: bool, whole: bool) -> i128 {
-    if !signed && !whole && value < 0 { u32::MAX.into() } else { clamped(value, 32, signed) }
+/// The scaled sum of `vmad.sat`; an unsigned one that is negative counts as too large if it was shifted, as on an H100.
+fn saturated_product(value: i128, signed: bool, shifted: bool) -> i128 {
+    if !signed && shifted && value < 0 { u32::MAX.into() } else { clamped(value, 32, signed) }
 }
 
 /// `.min` or `.max`, as on an H100: a result is compared with 64 bits, or with 32 and its sign; where the type is
@@ -82,11 +81,7 @@ fn lane(v: &Video, a: u32, b: u32, c: u32) -> u32 {
             let signed = v.signed[1] || v.signed[2];
             let sum = first(&mut results) + extended(c.into(), 32, true) + i128::from(plus_one);
             let scaled = sum >> shift;
-            (if v.saturate {
-                saturated_product(scaled, signed, v.elements[0].iter().all(|e| e.bits == 32))
-            } else {
-                scaled
-            }) as u32
+            (if v.saturate { saturated_product(scaled, signed, shift > 0) } else { scaled }) as u32
         }
     }
 }

@@ -74,7 +74,7 @@ impl Worker<'_, '_> {
                 let (row, column) = (i / p.shape.columns, i % p.shape.columns);
                 let factor = |k| (a[quad].at(row, k), b[quad].at(k, column));
                 let factors: Vec<_> = (0..p.shape.depth).map(factor).collect();
-                *to = sum(p, &factors, c[quad].at(row, column));
+                *to = quad_sum([p.d.item, p.c.item], &factors, c[quad].at(row, column));
             }
             d
         });
@@ -243,6 +243,21 @@ fn scatter(w: &mut Warp, shape: Shape, f: &Fragment, d: &Matrix) {
             (0..f.item.each()).map(element).fold(0, |all, bits| all | bits)
         });
         super::memory::put(w, register(f.item, *slot), u32::MAX, &values);
+    }
+}
+
+/// A sum of `mma.m8n8k4` of halves, of which sm_90 makes instructions on singles: the products one after another and then
+/// `c`, or for a half `c` and the products of two places after those of the two before. By what ptxas 13.5 writes.
+fn quad_sum([of_d, of_c]: [Item; 2], factors: &[(u64, u64)], c: u64) -> u64 {
+    let factors: Vec<[f32; 2]> = factors.iter().map(|&(a, b)| [a, b].map(|x| float(Item::F16, x))).collect();
+    let chain = |of: &[[f32; 2]]| of.iter().fold(0f32, |sum, [a, b]| a.mul_add(*b, sum));
+    let c = float(of_c, c);
+    match of_d {
+        Item::F16 => {
+            let sum = factors.chunks(2).fold(c, |sum, two| sum + chain(two));
+            narrow16(sum.into(), Round::Nearest).into()
+        }
+        _ => canon(c + chain(&factors)).to_bits().into(),
     }
 }
 
