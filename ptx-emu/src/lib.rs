@@ -140,10 +140,11 @@
 //!   In `wgmma`, 8-bit floats have 13 bits in place of 25, and results 14. A step of a sparse matrix adds what is stored.
 //!   All bits of sums were those of an H100. Metadata of a sparse `wgmma` is read when the product is asked for.
 //!   `wmma` on `.tf32` adds four products a step. Doubles are added one product after another, each with one rounding.
-//! - As an H200 was seen to: `.sat` of video instructions sees 34 bits and does not clamp an unsigned result of 32 bits
-//!   above; `vmad` takes whole registers and `c` as signed, and a negative sum as too large where both types are unsigned;
-//!   `mul.ftz` of halves and directed `div.ftz` and `rcp.ftz` flush what is tiny before it is rounded. `fns` with an offset
-//!   of -2^31 finds nothing here, where an H200 gave another result.
+//! - As an H200 and an H100 were seen to: `.sat` of video instructions sees 34 bits and does not clamp an unsigned result of
+//!   32 bits above, but that of a shift; their `.min` and `.max` compare more bits than the result has; `vmad` takes whole
+//!   registers and `c` as signed, and a negative sum that is shifted as too large where both types are unsigned;
+//!   `mul.ftz` of halves and directed `div.ftz` and `rcp.ftz` flush what is tiny before it is rounded; `cvt.ftz` from a single
+//!   to a half and sums of bulk copies flush nothing. `fns` with an offset of -2^31 gives 0.
 //! - The fragments of `wmma` are those of `mma`, several side by side where a matrix is larger. The manual leaves it open.
 //! - `brkpt` is a `trap`: there is no debugger. Counters of `pmevent` do not exist.
 //! - The blocks of a cluster run together, with one set of clocks: an order of `.cta` scope holds for all of them. A block
@@ -159,7 +160,8 @@
 //!   arrays lie row by row. Coordinates and filters follow the CUDA C++ Programming Guide, "Texture Fetching", and give the
 //!   bits of an H100 where it was asked: normalized coordinates are rounded down to multiples of 2^-21; weights are whole
 //!   256ths, rounded once more for each further direction; means are summed in fixed point, those of halves have 11 bits, those
-//!   of integers 16. Without a device's word are means of halves and integers in three dimensions or with a border, and
+//!   of integers 16. One result of some 10,000 in three dimensions differs in the last bit, and one of 25,000 of a cube map has
+//!   another weight. Without a device's word are means of halves and integers in three dimensions or with a border, and
 //!   texels that are subnormal or not finite. Texels of weight 0 are not read; faces of cube maps are filtered one by one. A
 //!   linear filter of one dimension gives half of the border where the second direction's mode has one, as there.
 //!   What is read by index is 0 beyond its ends, and a 1D array that is read by index, always 0 there, is a finding.
