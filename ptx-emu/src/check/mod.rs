@@ -43,6 +43,7 @@ mod finding;
 mod report;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -89,7 +90,7 @@ pub struct Check<'a> {
     /// the handle of its texture.
     pub variables: Vec<(String, Argument)>,
     /// The schedules, see [`schedule`]: the first four, if nobody says otherwise.
-    pub seeds: std::ops::Range<u64>,
+    pub seeds: Range<u64>,
     /// Whether accesses of global memory are traced, which finds races there.
     pub trace: Trace,
     /// Which faults of a launch are wanted. With [`Faults::First`] the check ends with the first schedule that shows one.
@@ -324,6 +325,11 @@ impl<'a> Check<'a> {
     /// What makes the launch impossible, [`CheckError`]. What is wrong with the kernel is in the report.
     pub fn run(&self) -> Result<Report, CheckError> {
         self.check_arguments()?;
+        if self.seeds.is_empty() {
+            let Range { start, end } = &self.seeds;
+            let what = format!("the seeds {start}..{end} are no schedule; 0..4 are the first four");
+            return Err(CheckError::Launch(what));
+        }
         let (lowest, kept) = (AtomicU64::new(u64::MAX), Kept::default());
         let runs = self.seeds.clone().into_par_iter().map(|seed| match lowest.load(Relaxed) < seed {
             true => Ok(None),

@@ -89,7 +89,7 @@ impl fmt::Display for Note {
     }
 }
 
-/// The report of these runs, of which there is one at least unless no schedule was asked for.
+/// The report of these runs, of which there is one at least.
 pub(super) fn report(check: &Check<'_>, runs: &[Run]) -> Report {
     let mut findings: Vec<Finding> = Vec::new();
     for run in runs {

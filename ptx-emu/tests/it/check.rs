@@ -236,6 +236,11 @@ fn what_cannot_be_run_is_named() {
     let mut checked = check(&module);
     checked.block = [2000, 1, 1];
     assert!(matches!(checked.run().unwrap_err(), CheckError::Launch(_)));
+    checked.seeds = 4..4;
+    assert_eq!(
+        checked.run().unwrap_err().to_string(),
+        "the launch is impossible: the seeds 4..4 are no schedule; 0..4 are the first four"
+    );
     let mut checked = check(&module);
     checked.variables = vec![("x".into(), 1u8.into())];
     assert_eq!(
