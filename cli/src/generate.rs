@@ -78,7 +78,7 @@ impl GenerateArgs {
                 "{option} makes tokens one by one, and guesses are verified several at a time: leave --lookup and --draft out"
             )));
         }
-        self.adapter.open(&self.place.model)
+        self.adapter.open(self.place.model.path()?)
     }
 
     /// The strings that end a text.

@@ -1,6 +1,7 @@
 //! The program people run: decodes and fine-tunes language models with PTX kernels written in Rust.
 
 mod adapter;
+mod arguments;
 mod commands;
 mod device;
 mod emulation;
@@ -23,6 +24,7 @@ mod terminal;
 mod times;
 mod version;
 
+use std::env;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -79,7 +81,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match Cli::try_parse() {
+    match arguments::parse(env::args_os().collect()) {
         Ok(Cli { command }) => run(command).map_or_else(Failure::report, |()| ExitCode::SUCCESS),
         // Help and the version count as errors too.
         Err(error) => match error.print() {

@@ -1,7 +1,7 @@
 //! Options that several commands share, and what follows from them.
 
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use clap::ValueEnum;
 use warpwright_driver::Context;
@@ -13,31 +13,61 @@ use crate::emulation::{self, Work};
 use crate::failure::Failure;
 use crate::progress::Bar;
 
-/// A model's path, with or without the name of the option.
+/// The model that a command works on: its first argument, or the value of `-m`.
+///
+/// With `-m`, [`arguments::parse`](crate::arguments::parse) makes the first argument the next positional of the
+/// command, so `tokenize -m MODEL TEXT` and `tokenize MODEL TEXT` mean the same.
 #[derive(clap::Args, Debug)]
-#[group(required = true, multiple = false)]
-pub(crate) struct ModelPath {
-    /// Model: a GGUF file, or a Hugging Face folder
-    #[arg(value_name = "MODEL")]
+#[group(skip)]
+pub(crate) struct ModelArg {
+    /// Model: a GGUF file or a Hugging Face folder
+    #[arg(value_name = "MODEL", required = true)]
     model: Option<PathBuf>,
-    /// The same
+    /// Model, as an option instead of the first argument
     #[arg(short = 'm', long = "model", value_name = "MODEL")]
     named: Option<PathBuf>,
+    /// The result of [`locate`], which must run only once.
+    #[arg(skip)]
+    located: OnceLock<PathBuf>,
 }
 
-impl Deref for ModelPath {
-    type Target = Path;
+impl ModelArg {
+    /// The id of the positional argument.
+    pub(crate) const POSITIONAL: &str = "model";
+    /// The id of the option.
+    pub(crate) const OPTION: &str = "named";
 
-    fn deref(&self) -> &Path {
-        self.model.as_deref().or(self.named.as_deref()).expect("clap asks for one of them")
+    /// Returns the model as the user wrote it, or `None` in a command that can work without a model.
+    pub(crate) fn given(&self) -> Option<&Path> {
+        self.model.as_deref().or(self.named.as_deref())
     }
+
+    /// Returns the path of the model on this machine.
+    ///
+    /// # Errors
+    /// Returns an error if [`locate`] fails.
+    pub(crate) fn path(&self) -> Result<&Path, Failure> {
+        if let Some(path) = self.located.get() {
+            return Ok(path);
+        }
+        let located = locate(self.given().expect("clap requires a model"))?;
+        Ok(self.located.get_or_init(|| located))
+    }
+}
+
+/// Returns the path on this machine of a model that the user named: in MODEL, `-m` or `--draft`.
+///
+/// # Errors
+/// Returns an error if the name stands for a model that is not on this machine.
+pub(crate) fn locate(given: &Path) -> Result<PathBuf, Failure> {
+    Ok(given.to_owned())
 }
 
 /// A model and where it runs.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Place {
     #[command(flatten)]
-    pub(crate) model: ModelPath,
+    pub(crate) model: ModelArg,
     /// auto, cuda:N or emu (the emulator)
     #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
     pub(crate) device: Choice,

@@ -9,6 +9,7 @@ use warpwright_engine::{
 };
 
 use crate::failure::Failure;
+use crate::options::locate;
 
 /// Tokens that are guessed, and verified several at a time. The text is the same.
 #[derive(clap::Args, Debug)]
@@ -57,7 +58,7 @@ impl SpeculativeArgs {
     /// it was made already.
     pub(crate) fn open(&self, model: &Model, words: Option<&Tokenizer>) -> Result<Option<Model>, Failure> {
         let Some(path) = &self.draft else { return Ok(None) };
-        let draft = Model::open(path)?;
+        let draft = Model::open(&locate(path)?)?;
         let made = if words.is_none() { Some(model.tokenizer()?) } else { None };
         let words = words.or(made.as_ref()).expect("it was made where there was none");
         same_vocabulary(words, &draft.tokenizer()?)

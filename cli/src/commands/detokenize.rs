@@ -1,17 +1,17 @@
 //! `warpwright detokenize`: the text of tokens.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
 
 use crate::commands::tokenize::open;
 use crate::failure::Failure;
+use crate::options::ModelArg;
 use crate::prompt;
 use crate::terminal::printable;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Model: a GGUF file, or a Hugging Face folder; of either only the tokenizer is read
-    model: PathBuf,
+    #[command(flatten)]
+    model: ModelArg,
     /// Tokens: 1,5,9 or 1 5 9; - reads them from standard input
     #[arg(value_name = "IDS", required = true, allow_negative_numbers = true)]
     ids: Vec<String>,
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ids => ids.join(","),
     };
     let ids: Vec<u32> = prompt::numbers(&ids).map_err(Failure::Input)?;
-    let tokenizer = open(&args.model)?;
+    let tokenizer = open(args.model.path()?)?;
     let size = tokenizer.size();
     if let Some((index, id)) = ids.iter().enumerate().find(|(_, id)| **id as usize >= size) {
         return Err(Failure::Input(format!("token {index} is {id}; the vocabulary ends before {size}")));

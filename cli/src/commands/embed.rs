@@ -62,7 +62,7 @@ enum Pooling {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let texts = args.texts.read()?;
-    let model = args.adapter.open(&args.place.model)?;
+    let model = args.adapter.open(args.place.model.path()?)?;
     let texts = args.texts.tokens(&model, &texts)?;
     let ctx = args.place.context_length(&model, texts.iter().map(Vec::len).max().unwrap_or(1));
     check(&texts, ctx)?;

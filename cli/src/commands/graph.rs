@@ -22,11 +22,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let out = Output {
         option: "--dot",
         path: &args.dot,
-        inputs: vec![("model", &args.place.model)],
+        inputs: vec![("model", args.place.model.path()?)],
         content: Content::Text,
     };
     out.check()?;
-    let model = Model::open(&args.place.model)?;
+    let model = Model::open(args.place.model.path()?)?;
     let context = device::open(args.place.device)?;
     let ctx = args.place.context_length(&model, model.outline.config.context as usize);
     let decoder = decoder(&args.place, &context, &model, Options::new(ctx, Launch::Eager), 0)?;

@@ -29,10 +29,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let inputs = [("model", &*args.place.model)].into_iter().chain(args.adapter.input()).collect();
+    let inputs = [("model", args.place.model.path()?)].into_iter().chain(args.adapter.input()).collect();
     let out = Output { option: "--out", path: &args.out, inputs, content: Content::Bytes };
     out.check()?;
-    let model = args.adapter.open(&args.place.model)?;
+    let model = args.adapter.open(args.place.model.path()?)?;
     let context = device::open(args.place.device)?;
     let ctx = args.place.context_length(&model, args.ids.len());
     let options = Options::new(ctx, args.launch.into());

@@ -11,14 +11,15 @@ use warpwright_engine::merge::{Change, Merge, Others, WeightFile, write_lora};
 
 use crate::adapter;
 use crate::failure::Failure;
+use crate::options::ModelArg;
 use crate::output::{Content, FilesOf, Output, OutputFolder, Sink};
 use crate::progress::Bar;
 use crate::terminal::say;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Model in F32, F16 or BF16: a GGUF file, or a Hugging Face folder; for lora-gguf in any format
-    model: PathBuf,
+    #[command(flatten)]
+    model: ModelArg,
     /// LoRA adapter of the model: a folder as PEFT and `finetune` write it
     adapter: PathBuf,
     /// What to write: a .gguf file of a GGUF file, a folder of a folder, and a .gguf file for lora-gguf
@@ -39,7 +40,7 @@ enum Kind {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     check(args)?;
-    match (args.kind, args.model.is_dir()) {
+    match (args.kind, args.model.path()?.is_dir()) {
         (Kind::LoraGguf, _) => write_adapter(args),
         (Kind::Model, false) => merge_file(args),
         (Kind::Model, true) => merge_folder(args),
@@ -49,7 +50,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 /// Refuses another kind of output than follows from the input, by its name.
 fn check(args: &Args) -> Result<(), Failure> {
     let gguf = args.out.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
-    let (right, wanted) = match (args.kind, args.model.is_dir()) {
+    let model = args.model.path()?;
+    let (right, wanted) = match (args.kind, model.is_dir()) {
         (Kind::LoraGguf, _) => {
             (gguf, "a GGUF file, as llama.cpp reads adapters; name one that ends in .gguf")
         }
@@ -61,7 +63,7 @@ fn check(args: &Args) -> Result<(), Failure> {
         ),
     };
     // Opening a model that is not there says so.
-    match right || !args.model.exists() {
+    match right || !model.exists() {
         true => Ok(()),
         false => Err(Failure::Input(format!("--out {} is to be {wanted}", args.out.display()))),
     }
@@ -70,13 +72,13 @@ fn check(args: &Args) -> Result<(), Failure> {
 impl Args {
     /// The output, if it is a file that may be written.
     fn file(&self) -> Result<Output<'_>, Failure> {
-        let inputs = vec![("model", self.model.as_path()), ("adapter", &self.adapter)];
+        let inputs = vec![("model", self.model.path()?), ("adapter", &self.adapter)];
         let out = Output { option: "--out", path: &self.out, inputs, content: Content::Bytes };
         out.check().map(|()| out)
     }
 
     fn open(&self) -> Result<Model, Failure> {
-        Ok(Model::open(&self.model)?.with_adapter(&self.adapter)?)
+        Ok(Model::open(self.model.path()?)?.with_adapter(&self.adapter)?)
     }
 }
 

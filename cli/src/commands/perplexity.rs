@@ -67,10 +67,10 @@ struct Text {
 const WINDOW: u32 = 512;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let output = args.output();
+    let output = args.output()?;
     output.as_ref().map_or(Ok(()), Output::check)?;
     let read = args.text.read()?;
-    let model = args.adapter.open(&args.place.model)?;
+    let model = args.adapter.open(args.place.model.path()?)?;
     let windows = Windows::new(args, &model, &read)?;
     let context = device::open(args.place.device)?;
     let options = args.options(windows.ctx as u32);
@@ -95,10 +95,10 @@ impl Args {
         if self.fast { options } else { Options { chunk: 0, ..options } }
     }
 
-    fn output(&self) -> Option<Output<'_>> {
-        let model = [("model", &*self.place.model)].into_iter().chain(self.adapter.input());
+    fn output(&self) -> Result<Option<Output<'_>>, Failure> {
+        let model = [("model", self.place.model.path()?)].into_iter().chain(self.adapter.input());
         let inputs = model.chain(self.text.path().map(|path| ("text", path))).collect();
-        self.out.as_deref().map(|path| Output { option: "--out", path, inputs, content: Content::Aside })
+        Ok(self.out.as_deref().map(|path| Output { option: "--out", path, inputs, content: Content::Aside }))
     }
 }
 

@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use warpwright_engine::Tokenizer;
 
 use crate::failure::Failure;
+use crate::options::ModelArg;
 use crate::prompt;
 use crate::terminal::{printable, say};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Model: a GGUF file, or a Hugging Face folder; of either only the tokenizer is read
-    model: PathBuf,
+    #[command(flatten)]
+    model: ModelArg,
     #[command(flatten)]
     source: Source,
     /// Print the tokens' numbers only: 1,5,9
@@ -53,7 +54,7 @@ impl Source {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let text = args.source.read()?;
-    let tokenizer = open(&args.model)?;
+    let tokenizer = open(args.model.path()?)?;
     let tokenizer = if args.no_special { tokenizer.literal() } else { tokenizer };
     let mut ids = tokenizer.encode(&text)?;
     if args.no_bos && tokenizer.bos().is_some() && ids.first().copied() == tokenizer.bos() {

@@ -12,6 +12,7 @@ mod folder;
 mod grammar;
 mod input;
 mod merge;
+mod model_option;
 mod nf4_folder;
 mod outputs;
 mod program;

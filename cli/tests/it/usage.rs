@@ -110,8 +110,15 @@ fn wrong_arguments_are_named() {
             &["logits", MODEL, "--ids", "1,-5", "--out", "x"],
             "error: invalid value '-5' for '--ids <ID,ID,..>'",
         ),
-        (&["bench"], "error: the following required arguments were not provided:\n  <MODEL|--shape <NAME>>"),
-        (&["bench", "--quant", "q8_0"], "error: the following required arguments were not provided:"),
+        (
+            &["bench"],
+            "error: there is nothing to measure: give a MODEL, or a known shape with random weights,",
+        ),
+        (&["bench", "--quant", "q8_0"], "error: there is nothing to measure: give a MODEL, or a known shape"),
+        (
+            &["bench", "-m", MODEL, "--shape", "llama3.1-8b"],
+            "error: the argument '--model <MODEL>' cannot be",
+        ),
         (
             &["bench", MODEL, "--shape", "llama3.1-8b", "--quant", "q8_0"],
             "error: the argument '[MODEL]' cannot be used with",

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{ArgGroup, value_parser};
+use clap::value_parser;
 use serde::Serialize;
 use svg::Document;
 use warpwright_driver::Context;
@@ -40,26 +40,31 @@ use crate::commands::finetune::Recompute;
 use crate::device::{self, Choice};
 use crate::emulation::{self, Work};
 use crate::failure::Failure;
-use crate::options::{self as shared, Launch};
+use crate::options::{self as shared, Launch, ModelArg};
 use crate::output::{Content, Output, write_if};
 use crate::progress::Bar;
 use ceiling::{Ceiling, Ceilings, TensorCeiling};
 use report::{Header, Measured, Report};
 
 #[derive(clap::Args)]
-#[command(group(ArgGroup::new("what").required(true).args(["model", "shape"])))]
+#[command(mut_arg(ModelArg::POSITIONAL, |model| model.required(false)))]
 pub(crate) struct Args {
-    /// Model: a GGUF file, or a Hugging Face folder
-    model: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelArg,
     /// A known model's shape with random weights, without a file
-    #[arg(long, value_name = "NAME", value_parser = shapes())]
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = shapes(),
+        conflicts_with_all = [ModelArg::POSITIONAL, ModelArg::OPTION]
+    )]
     shape: Option<&'static Shape>,
     /// The number formats of the shape's weights
     #[arg(
         long,
         value_name = "NAME",
         value_parser = quantizations(),
-        conflicts_with_all = ["model", "finetune"]
+        conflicts_with_all = [ModelArg::POSITIONAL, ModelArg::OPTION, "finetune"]
     )]
     quant: Option<Quantization>,
     /// auto, cuda:N or emu (the emulator)
@@ -225,6 +230,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn expect_used(args: &Args) -> Result<(), Failure> {
     let refuse = |sentence: &str| Err(Failure::Input(sentence.into()));
     match args {
+        Args { model, shape: None, .. } if model.given().is_none() => refuse(
+            "there is nothing to measure: give a MODEL, or a known shape with random weights, such as --shape \
+             llama3.2-1b --quant q4_k_m",
+        ),
         Args { shape: Some(_), quant: None, finetune: false, .. } => {
             refuse("--shape needs the number formats of its weights, such as --quant q4_k_m")
         }
@@ -255,8 +264,9 @@ fn deliver<R: Shown>(
     measure: impl FnOnce(&Args) -> Result<R, Failure>,
     draw: impl FnOnce(&R) -> Document,
 ) -> Result<(), Failure> {
+    let model = args.model.given().map(|_| args.model.path()).transpose()?;
     let [json, plot] = [("--json", &args.json), ("--plot", &args.plot)].map(|(option, path)| {
-        let inputs = args.model.iter().map(|model| ("model", model.as_path())).collect();
+        let inputs = model.map(|model| ("model", model)).into_iter().collect();
         path.as_deref().map(|path| Output { option, path, inputs, content: Content::Aside })
     });
     let report = write_if(json, |json| {
@@ -469,8 +479,7 @@ impl Subject {
             let name = format!("{} {}", shape.name, quantization.name);
             return Ok(Subject::Random { name, outline: Outline::of(shape, quantization)? });
         }
-        let path = args.model.as_ref().expect("clap asks for a model or a shape");
-        let mut model = Model::open(path)?;
+        let mut model = Model::open(args.model.path()?)?;
         if let Some(folder) = &args.adapter {
             model = model.with_adapter(folder)?;
             adapter::warn(&model);

@@ -16,13 +16,14 @@ use warpwright_train::step::{self, Recomputation};
 use super::{disk, metrics};
 use crate::device::Choice;
 use crate::failure::Failure;
+use crate::options::ModelArg;
 use crate::output::is_used;
 use crate::template;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Model of the family llama, qwen2 or qwen3: a GGUF file, or a Hugging Face folder
-    pub(crate) model: PathBuf,
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
     /// Samples, an object a line: {"text"}, {"prompt", "completion"}, Alpaca's {"instruction", "input", "output"}, or
     /// conversations, {"messages": [{"role", "content"}]} or ShareGPT's {"conversations": [{"from", "value"}]}
     #[arg(long, value_name = "FILE.jsonl")]

@@ -25,7 +25,7 @@ use session::Session;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.check()?;
-    let model = Model::open(&args.model)?;
+    let model = Model::open(args.model.path()?)?;
     let config = base::config(&model)?;
     let tokenizer = model.tokenizer()?;
     tokenizer.warnings().iter().for_each(|warning| say(format!("warning: {warning}")));

@@ -100,7 +100,7 @@ impl<'a> Session<'a> {
             self.pause(&progress, steps)?;
         }
         progress.end()?;
-        let base = self.args.model.display().to_string();
+        let base = self.args.model.path()?.display().to_string();
         peft::write(&self.args.out, self.shapes, &self.trainer.adapters()?, &base)?;
         peft::write_base_formats(&self.args.out, &self.base.formats)?;
         self.draw()?;
@@ -173,7 +173,7 @@ impl<'a> Session<'a> {
     /// Writes a checkpoint, and gives its folder.
     fn save(&mut self) -> Result<PathBuf, Failure> {
         let folder = self.args.out.join(format!("checkpoint-{}", self.done));
-        let base = self.args.model.display().to_string();
+        let base = self.args.model.path()?.display().to_string();
         let (snapshot, formats) = (self.trainer.snapshot()?, &self.base.formats);
         checkpoint::write(&folder, self.shapes, &snapshot, self.fingerprint, &base, formats)?;
         self.saved = Some(folder.clone());

@@ -10,14 +10,14 @@ use warpwright_engine::Model;
 use crate::adapter::{self, AdapterArgs};
 use crate::device::{self, Choice};
 use crate::failure::Failure;
-use crate::options::ModelPath;
+use crate::options::ModelArg;
 use crate::terminal::printable;
 use facts::{Facts, Known, RopeFacts, SamplingFacts, TemplateFacts, Tensors, Token, TokenizerFacts};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    model: ModelPath,
+    model: ModelArg,
     #[command(flatten)]
     adapter: AdapterArgs,
     /// Which device the kernels would run on: auto, cuda:N or emu (the emulator)
@@ -29,7 +29,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let model = args.adapter.open(&args.model)?;
+    let model = args.adapter.open(args.model.path()?)?;
     let facts = Facts::of(&model, &device::find(args.device, |_| ())?);
     let text = if args.json {
         serde_json::to_string_pretty(&facts).expect("keys are strings")
