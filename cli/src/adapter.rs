@@ -13,7 +13,7 @@ use crate::terminal::say;
 #[derive(clap::Args, Debug)]
 pub(crate) struct AdapterArgs {
     /// LoRA adapter to decode with: a folder as PEFT and `finetune` write it
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, visible_alias = "lora", value_name = "FOLDER")]
     adapter: Option<PathBuf>,
 }
 

@@ -1,6 +1,6 @@
 //! What `run` and `chat` have in common: how a model is loaded to write texts, and what ends them.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::str::FromStr;
 
 use warpwright_driver::Context;
 use warpwright_engine::{
@@ -40,9 +40,48 @@ pub(crate) struct GenerateArgs {
 pub(crate) enum Unsaid {
     /// The most likely token each time.
     Greedy,
-    /// As the model's generation_config.json says, or else as llama.cpp does it, with a seed of the clock.
+    /// As the model's generation_config.json says, or else as llama.cpp does it.
     Sampled,
 }
+
+/// The value of `-n`: the largest number of tokens in a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TokenLimit {
+    Most(u32),
+    /// Up to a token that ends the text, or until the context is full.
+    Unlimited,
+}
+
+impl TokenLimit {
+    /// Returns the number, which is the largest one where there is no limit.
+    pub(crate) fn most(self) -> u32 {
+        match self {
+            TokenLimit::Most(tokens) => tokens,
+            TokenLimit::Unlimited => u32::MAX,
+        }
+    }
+}
+
+impl FromStr for TokenLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse::<i64>() {
+            Ok(-1) => Ok(TokenLimit::Unlimited),
+            Ok(tokens) => u32::try_from(tokens).map(TokenLimit::Most).map_err(|_| not_a_limit()),
+            Err(_) => Err(not_a_limit()),
+        }
+    }
+}
+
+fn not_a_limit() -> String {
+    format!("it can be 0 to {}, or -1 for no limit", u32::MAX)
+}
+
+/// Positions that a text without a limit has room for, unless `--ctx` says otherwise or the model has fewer.
+pub(crate) const UNLIMITED_CTX: usize = 8192;
+/// Tokens that a text without a limit is expected to have, for the emulator's estimate of the time.
+pub(crate) const EXPECTED_TOKENS: u32 = 64;
 
 /// Tokens of a prompt from which on it is prefilled several at a time: the kernels for that are compiled too, which
 /// takes a driver that has not seen them about a second.
@@ -91,13 +130,10 @@ impl GenerateArgs {
         let config = model.generation_config()?;
         config.warning().iter().for_each(|warning| say(format!("warning: {warning}")));
         let said = |base| config.over(base);
+        let base = said(Sampling { seed: sampling::fresh_seed(), ..Sampling::default() });
         let sampling = match unsaid {
-            Unsaid::Greedy => self.sampling.greedy_or(said(Sampling::default()))?,
-            Unsaid::Sampled => {
-                let seed =
-                    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as u64);
-                self.sampling.over(said(Sampling { seed, ..Sampling::default() }))?
-            }
+            Unsaid::Greedy => self.sampling.greedy_or(base)?,
+            Unsaid::Sampled => self.sampling.over(base)?,
         };
         sampling.check(model.outline.config.vocab)?;
         Ok(sampling)

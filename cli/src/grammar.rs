@@ -17,7 +17,7 @@ use crate::terminal::say;
 #[group(multiple = false)]
 pub(crate) struct GrammarArgs {
     /// Write JSON that this JSON schema allows, and nothing else
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, alias = "json-schema-file", value_name = "FILE")]
     json_schema: Option<PathBuf>,
     /// Write only what this grammar allows: in Lark's form, beginning with the rule start
     #[arg(long, value_name = "FILE")]

@@ -29,6 +29,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use arguments::Parsed;
 use commands::{
     bench, chat, check, completions, detokenize, devices, doctor, embed, emu, finetune, graph, info, logits,
     merge, perplexity, run, tokenize,
@@ -81,8 +82,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match arguments::parse(env::args_os().collect()) {
-        Ok(Cli { command }) => run(command).map_or_else(Failure::report, |()| ExitCode::SUCCESS),
+    match arguments::parse::<Cli>(env::args_os().collect()) {
+        Ok(Parsed { arguments, notes }) => {
+            notes.iter().for_each(terminal::say);
+            run(arguments.command).map_or_else(Failure::report, |()| ExitCode::SUCCESS)
+        }
         // Help and the version count as errors too.
         Err(error) => match error.print() {
             Err(fault) if !error.use_stderr() => Failure::from(fault).report(),

@@ -68,11 +68,11 @@ pub(crate) fn locate(given: &Path) -> Result<PathBuf, Failure> {
 pub(crate) struct Place {
     #[command(flatten)]
     pub(crate) model: ModelArg,
-    /// auto, cuda:N or emu (the emulator)
+    /// Device to run on: auto, cuda:N or emu (the emulator)
     #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
     pub(crate) device: Choice,
-    /// Positions to keep room for [default: as many as the work needs]
-    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true)]
+    /// Number of positions in the context [default: as many as the work needs]
+    #[arg(short = 'c', long, alias = "ctx-size", value_name = "TOKENS", allow_negative_numbers = true)]
     pub(crate) ctx: Option<u32>,
     /// Run on the emulator even what would take it hours
     #[arg(long)]

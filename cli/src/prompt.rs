@@ -1,8 +1,11 @@
 //! The prompt, wherever the user has it: an argument, a file, standard input, or token numbers.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use warpwright_engine::{Model, Tokenizer};
 
@@ -10,15 +13,18 @@ use crate::failure::Failure;
 use crate::terminal::say;
 
 #[derive(clap::Args)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 pub(crate) struct Prompt {
-    /// Text to continue; - reads it from standard input
+    /// Text to continue, in quotes; piped text goes before it [default: standard input]
+    #[arg(value_name = "PROMPT")]
+    text: Option<String>,
+    /// Text to continue, as an option; - reads it from standard input
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Option<String>,
-    /// File with the text to continue, UTF-8; its last line break is left out
-    #[arg(short = 'f', long, value_name = "FILE")]
+    /// File with the text to continue, in UTF-8 (its last line break is dropped)
+    #[arg(short = 'f', long, alias = "file", value_name = "FILE")]
     prompt_file: Option<PathBuf>,
-    /// Tokens to continue, as they are: 1,5,9
+    /// Token ids to continue, such as 1,5,9
     #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', allow_hyphen_values = true, value_parser = id)]
     prompt_ids: Option<Vec<u32>>,
 }
@@ -30,17 +36,68 @@ pub(crate) enum Source {
 }
 
 impl Prompt {
-    /// Reads it, if it is not in the arguments.
+    /// Reads the prompt.
+    ///
+    /// Standard input is read for `-`, and where only the first argument or nothing is given, unless it is a terminal.
+    /// The other options ignore it, so that they work in a loop that reads lines of standard input.
+    ///
+    /// # Errors
+    /// Returns an error if there is no prompt, or if it cannot be read.
     pub(crate) fn read(&self) -> Result<Source, Failure> {
         let text = match self {
             Prompt { prompt_ids: Some(ids), .. } => return Ok(Source::Ids(ids.clone())),
             Prompt { prompt_file: Some(path), .. } if path != Path::new("-") => file(PROMPT, path)?,
-            Prompt { prompt: Some(text), .. } if text != "-" => text.clone(),
-            _ => standard_input(PROMPT)?,
+            Prompt { prompt: Some(text), .. } | Prompt { text: Some(text), .. } if text == "-" => {
+                standard_input(PROMPT)?
+            }
+            Prompt { prompt: Some(text), .. } => text.clone(),
+            Prompt { prompt_file: Some(_), .. } => standard_input(PROMPT)?,
+            Prompt { text: Some(text), .. } => after(&piped()?, text),
+            Prompt { text: None, .. } => Some(piped()?).filter(|text| !text.is_empty()).ok_or_else(none)?,
         };
         Ok(Source::Text(text))
     }
+
+    /// Returns the first argument after the model, if it is the prompt.
+    pub(crate) fn positional(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
 }
+
+fn none() -> Failure {
+    Failure::Input(
+        "there is no prompt: give a text after the model, or --prompt TEXT, --prompt-file FILE or a pipe; to have a \
+         conversation, use `warpwright chat`"
+            .to_owned(),
+    )
+}
+
+/// Returns the piped text and the prompt after it, with an empty line between them.
+fn after(piped: &str, prompt: &str) -> String {
+    if piped.is_empty() { prompt.to_owned() } else { format!("{piped}\n\n{prompt}") }
+}
+
+/// Returns the text of standard input, or nothing if it is a terminal. If its writer is silent for a while, prints what
+/// the program waits for.
+fn piped() -> Result<String, Failure> {
+    if io::stdin().is_terminal() {
+        return Ok(String::new());
+    }
+    let (done, wait) = mpsc::channel::<()>();
+    let reminder = thread::Builder::new().spawn(move || {
+        if wait.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            say("waiting for the end of standard input, which is part of the prompt; --prompt TEXT does not read it");
+        }
+    });
+    let text = standard_input(PROMPT);
+    // The reminder is only for readers who wait.
+    drop(done);
+    drop(reminder);
+    text
+}
+
+/// The time that standard input may take without a word.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Source {
     pub(crate) fn tokens(&self, words: Option<&Tokenizer>) -> Result<Vec<u32>, Failure> {
@@ -112,6 +169,12 @@ mod tests {
         }
         let Err(Failure::Input(sentence)) = whole(PROMPT, "x", Ok(vec![b'a', 0xff])) else { panic!() };
         assert_eq!(sentence, "cannot read the prompt from x: it is not UTF-8, byte 1 begins no character");
+    }
+
+    #[test]
+    fn a_prompt_follows_the_piped_text() {
+        assert_eq!(after("", "Why?"), "Why?");
+        assert_eq!(after("a\nb", "Why?"), "a\nb\n\nWhy?");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What the command line says of sampling.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
+
 use warpwright_engine::{LogProbabilities, Sampling, TokenChoice};
 
 use crate::failure::Failure;
@@ -22,7 +24,7 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     min_p: Option<f64>,
     /// Keep the tokens nearest to the mean surprise that have this share of the probability
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    #[arg(long, alias = "typical", value_name = "P", allow_negative_numbers = true)]
     typical_p: Option<f64>,
     /// Divide the logits of the latest tokens by this
     #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
@@ -34,27 +36,55 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "LOGIT", allow_negative_numbers = true)]
     frequency_penalty: Option<f64>,
     /// Latest tokens that are penalized, those of the prompt among them [default: 64]
-    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true)]
+    #[arg(long, visible_alias = "repeat-last-n", value_name = "TOKENS", allow_negative_numbers = true)]
     penalty_window: Option<u32>,
     /// Add this to the logit of a token; may be given several times
-    #[arg(long, value_name = "ID=LOGIT", allow_hyphen_values = true, value_parser = bias)]
+    #[arg(short = 'l', long, value_name = "ID=LOGIT", allow_hyphen_values = true, value_parser = bias)]
     logit_bias: Vec<(u32, f32)>,
-    /// The same seed gives the same text
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = seed)]
-    seed: Option<u64>,
+    /// Seed of the random numbers: the same seed gives the same text [default: a new one each time]
+    #[arg(short = 's', long, value_name = "N", allow_negative_numbers = true, value_parser = seed)]
+    seed: Option<Seed>,
     /// Say on stderr how probable each token was, and which N tokens were the most probable: up to 32
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     logprobs: Option<u32>,
 }
 
-fn seed(text: &str) -> Result<u64, String> {
-    text.parse()
-        .map_err(|_| format!("it can be 0 to {}; without one, chat takes another each time", u64::MAX))
+/// The value of `--seed`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seed {
+    Fixed(u64),
+    /// A new one each time, as without the option.
+    Fresh,
 }
 
+/// Parses a seed. As in llama.cpp, -1 stands for a fresh one.
+pub(crate) fn seed_number(text: &str) -> Result<Option<u64>, String> {
+    if text == "-1" {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| format!("it can be 0 to {}, or -1 for a new seed each time", u64::MAX))
+}
+
+fn seed(text: &str) -> Result<Seed, String> {
+    Ok(seed_number(text)?.map_or(Seed::Fresh, Seed::Fixed))
+}
+
+/// Returns a seed that no earlier run has had, by all likelihood. It has few enough digits to be typed, and JSON can
+/// hold it as a number in every language.
+pub(crate) fn fresh_seed() -> u64 {
+    // The keys of a new hasher come from the operating system.
+    u64::from(RandomState::new().build_hasher().finish() as u32)
+}
+
+/// Parses `ID=LOGIT`, or `ID+LOGIT` and `ID-LOGIT` as llama.cpp has them.
 fn bias(text: &str) -> Result<(u32, f32), String> {
-    let parsed = text.split_once('=').and_then(|(id, bias)| Some((id.parse().ok()?, bias.parse().ok()?)));
-    parsed.ok_or_else(|| "not a token and a number, such as 13=-2.5".into())
+    let parse = || {
+        let end = text.find(|c: char| !c.is_ascii_digit())?;
+        let (id, bias) = text.split_at(end);
+        let bias = bias.strip_prefix('=').or_else(|| bias.starts_with(['+', '-']).then_some(bias))?;
+        Some((id.parse().ok()?, bias.parse().ok()?))
+    };
+    parse().ok_or_else(|| "not a token and a number, such as 13=-2.5".into())
 }
 
 impl SamplingArgs {
@@ -71,7 +101,10 @@ impl SamplingArgs {
             frequency_penalty: self.frequency_penalty.unwrap_or(base.frequency_penalty),
             penalty_window: self.penalty_window.unwrap_or(base.penalty_window),
             logit_bias: [base.logit_bias, self.logit_bias.clone()].concat(),
-            seed: self.seed.unwrap_or(base.seed),
+            seed: match self.seed {
+                Some(Seed::Fixed(seed)) => seed,
+                Some(Seed::Fresh) | None => base.seed,
+            },
             logprobs: self.logprobs.unwrap_or(base.logprobs),
         };
         match self.drawn().filter(|_| sampling.temperature == 0.0) {
@@ -116,6 +149,13 @@ pub(crate) fn choice(sampling: &Sampling) -> TokenChoice {
         true => TokenChoice::Greedy,
         false => TokenChoice::Sampled { logprobs: sampling.logprobs },
     }
+}
+
+/// Returns a line that says how to get the same text again, if tokens are sampled.
+pub(crate) fn seed_line(sampling: &Sampling) -> Option<String> {
+    let Sampling { temperature, seed, .. } = sampling;
+    (*temperature > 0.0)
+        .then(|| format!("sampled at temperature {temperature}; the same text again: --seed {seed}"))
 }
 
 /// A line about a token.

@@ -20,10 +20,10 @@ pub(crate) struct SpeculativeArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=16), conflicts_with = "draft")]
     lookup: Option<u32>,
     /// Let this smaller model of the same vocabulary guess
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, alias = "model-draft", value_name = "MODEL")]
     draft: Option<PathBuf>,
     /// Guesses to verify at once, at most: 1 to 7 [default: 7]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=7))]
+    #[arg(long, alias = "draft-n", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=7))]
     draft_max: Option<u32>,
     /// Guess as many each time, also where fewer seem to be faster
     #[arg(long)]

@@ -14,10 +14,10 @@ use crate::terminal::say;
 #[command(next_help_heading = "Conversations")]
 pub(crate) struct TemplateArgs {
     /// What the system says before all others
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    #[arg(long, alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
     /// Chat template in place of the model's: a file in Jinja, or chatml
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, alias = "chat-template-file", value_name = "FILE")]
     chat_template: Option<PathBuf>,
     /// Tools that the model may call, as JSON: a list of functions, as OpenAI's interface has them
     #[arg(long, value_name = "FILE")]

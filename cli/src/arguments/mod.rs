@@ -1,8 +1,12 @@
 //! The command line, from the words that the user typed to the arguments of a command.
 //!
-//! clap parses it. [`words`] splits the words of a command in advance, because clap cannot express that `-m MODEL` takes
-//! the place of the first argument.
+//! clap parses it. Three steps around clap do what it cannot express:
+//! - [`spelling`] replaces spellings of llama.cpp, such as `-ngl 99`, which clap would read as `-n gl`.
+//! - With `-m MODEL`, the first argument is the next positional of the command.
+//! - [`tip`] replaces clap's suggestions, which are the nearest strings, by those that have the same meaning.
 
+mod spelling;
+mod tip;
 mod words;
 
 use std::ffi::OsString;
@@ -11,17 +15,34 @@ use clap::{Command, CommandFactory, FromArgMatches};
 
 use crate::options::ModelArg;
 
+/// A parsed command line.
+pub(crate) struct Parsed<C> {
+    pub(crate) arguments: C,
+    /// A sentence for each option that has no effect.
+    pub(crate) notes: Vec<String>,
+}
+
 /// Parses the words of the command line, of which the first names the program.
 ///
 /// # Errors
 /// Returns clap's error, which is also the way to print help and version.
-pub(crate) fn parse<C: CommandFactory + FromArgMatches>(words: Vec<OsString>) -> Result<C, clap::Error> {
+pub(crate) fn parse<C>(words: Vec<OsString>) -> Result<Parsed<C>, clap::Error>
+where
+    C: CommandFactory + FromArgMatches,
+{
     let mut command = C::command();
-    if let Some(name) = words::command_with_model_option(&command, &words) {
+    let respelled = spelling::respell(&command, &words)
+        .map_err(|word| tip::unexpected(word, &mut command.clone(), &words))?;
+    if let Some(name) = words::command_with_model_option(&command, &respelled.words) {
         command = command.mut_subcommand(name, without_positional_model);
     }
-    let mut matches = command.try_get_matches_from_mut(words)?;
-    C::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+    let parsed = command.try_get_matches_from_mut(&respelled.words).and_then(|mut matches| {
+        C::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+    });
+    match parsed {
+        Ok(arguments) => Ok(Parsed { arguments, notes: respelled.notes }),
+        Err(error) => Err(tip::explain(error, &mut command, &respelled.words)),
+    }
 }
 
 /// Turns the positional MODEL into a hidden option that is not required, so that the first argument is the next

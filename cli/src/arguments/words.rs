@@ -6,28 +6,45 @@ use clap::{Arg, Command};
 
 use crate::options::ModelArg;
 
-/// What a word of a command line is, with the words that belong to it.
+/// Finds options that clap does not know.
+pub(super) trait Foreign {
+    /// Returns how many of the words at the beginning of `words` are a foreign option and its value, or 0.
+    fn length(&self, command: &Command, words: &[OsString]) -> usize;
+}
+
+/// Knows no foreign options.
+struct NoForeign;
+
+impl Foreign for NoForeign {
+    fn length(&self, _: &Command, _: &[OsString]) -> usize {
+        0
+    }
+}
+
+/// One or more words of a command line that belong together.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
-pub(super) enum Word<'a> {
-    /// An option, alone or with its value in the same word. The id is that of the clap argument.
-    Option { word: &'a OsStr, id: &'a str },
-    /// An option whose value is the next word.
-    OptionAndValue { word: &'a OsStr, id: &'a str, value: &'a OsStr },
+pub(super) enum Piece<'a> {
+    /// An option of the command with this id, with its value if that is a word by itself.
+    Option { words: &'a [OsString], id: &'a str },
+    /// A foreign option, with its value.
+    Foreign { words: &'a [OsString] },
     /// A word with a leading dash that is not an option of the command.
-    Unknown { word: &'a OsStr },
+    Unknown { word: &'a OsString },
     /// A positional, or the word `--` and everything after it.
-    Positional { word: &'a OsStr },
+    Positional { words: &'a [OsString] },
 }
 
 /// Returns the name of the command that `words` call, if they have the option `-m`.
 pub(super) fn command_with_model_option(program: &Command, words: &[OsString]) -> Option<String> {
     let (command, rest) = called(program, words)?;
-    let model = command.get_arguments().any(|arg| arg.get_id() == ModelArg::OPTION);
-    let has_option = |word| match word {
-        Word::Option { id, .. } | Word::OptionAndValue { id, .. } => id == ModelArg::OPTION,
-        Word::Unknown { .. } | Word::Positional { .. } => false,
-    };
-    (model && split(command, rest).into_iter().any(has_option)).then(|| command.get_name().to_owned())
+    let has_option = |piece: &Piece<'_>| matches!(piece, Piece::Option { id, .. } if *id == ModelArg::OPTION);
+    let given = takes_model(command) && split(command, rest, &NoForeign).iter().any(has_option);
+    given.then(|| command.get_name().to_owned())
+}
+
+/// Returns true if the command works on a model.
+pub(super) fn takes_model(command: &Command) -> bool {
+    command.get_arguments().any(|arg| arg.get_id() == ModelArg::OPTION)
 }
 
 /// Returns the command that `words` call and the words after its name.
@@ -35,41 +52,50 @@ pub(super) fn called<'c, 'w>(
     program: &'c Command,
     words: &'w [OsString],
 ) -> Option<(&'c Command, &'w [OsString])> {
-    let name = words.get(1)?;
-    let command = program.find_subcommand(name)?;
+    let command = program.find_subcommand(words.get(1)?)?;
     Some((command, &words[2..]))
 }
 
 /// Splits the words of a command.
-pub(super) fn split<'a>(command: &'a Command, words: &'a [OsString]) -> Vec<Word<'a>> {
-    let mut split = vec![];
-    let mut rest = words.iter().map(OsString::as_os_str);
-    while let Some(word) = rest.next() {
+pub(super) fn split<'a>(
+    command: &'a Command,
+    words: &'a [OsString],
+    foreign: &impl Foreign,
+) -> Vec<Piece<'a>> {
+    let mut pieces = vec![];
+    let mut rest = words;
+    while let [word, ..] = rest {
         if word == "--" {
-            split.push(Word::Positional { word });
-            split.extend(rest.by_ref().map(|word| Word::Positional { word }));
+            pieces.push(Piece::Positional { words: rest });
             break;
         }
-        let (arg, has_value) = match option(command, word) {
-            Found::Option { arg, has_value } => (arg, has_value),
-            Found::Unknown => {
-                split.push(Word::Unknown { word });
-                continue;
-            }
-            Found::Positional => {
-                split.push(Word::Positional { word });
-                continue;
-            }
+        let foreign = foreign.length(command, rest);
+        let length = if foreign > 0 {
+            pieces.push(Piece::Foreign { words: &rest[..foreign] });
+            foreign
+        } else {
+            let (piece, length) = known(command, rest);
+            pieces.push(piece);
+            length
         };
-        let id = arg.get_id().as_str();
-        // A value that must follow `=` is never a word by itself.
-        let wants_value = takes_value(arg) && !has_value && !arg.is_require_equals_set();
-        split.push(match wants_value.then(|| rest.next()).flatten() {
-            Some(value) => Word::OptionAndValue { word, id, value },
-            None => Word::Option { word, id },
-        });
+        rest = &rest[length..];
     }
-    split
+    pieces
+}
+
+/// Returns the first piece of `words`, none of which are foreign, and how many words it has.
+fn known<'a>(command: &'a Command, words: &'a [OsString]) -> (Piece<'a>, usize) {
+    let word = &words[0];
+    match option(command, word) {
+        Found::Positional => (Piece::Positional { words: &words[..1] }, 1),
+        Found::Unknown => (Piece::Unknown { word }, 1),
+        Found::Option { arg, has_value } => {
+            // A value that must follow `=` is never a word by itself.
+            let wants_value = takes_value(arg) && !has_value && !arg.is_require_equals_set();
+            let length = if wants_value { words.len().min(2) } else { 1 };
+            (Piece::Option { words: &words[..length], id: arg.get_id().as_str() }, length)
+        }
+    }
 }
 
 enum Found<'a> {
@@ -80,12 +106,11 @@ enum Found<'a> {
 
 /// Finds the option that a word names. Of a cluster of short options, such as `-qm`, it is the last one.
 fn option<'a>(command: &'a Command, word: &OsStr) -> Found<'a> {
-    let bytes = word.as_encoded_bytes();
-    if !bytes.starts_with(b"-") || bytes == b"-" {
-        return Found::Positional;
-    }
     let text = word.to_string_lossy();
-    if let Some(long) = text.strip_prefix("--") {
+    let Some(text) = text.strip_prefix('-').filter(|text| !text.is_empty()) else {
+        return Found::Positional;
+    };
+    if let Some(long) = text.strip_prefix('-') {
         let (name, has_value) = match long.split_once('=') {
             Some((name, _)) => (name, true),
             None => (long, false),
@@ -93,7 +118,7 @@ fn option<'a>(command: &'a Command, word: &OsStr) -> Found<'a> {
         let arg = command.get_arguments().find(|arg| has_long(arg, name));
         return arg.map_or(Found::Unknown, |arg| Found::Option { arg, has_value });
     }
-    let mut shorts = text[1..].chars();
+    let mut shorts = text.chars();
     let mut last = Found::Unknown;
     while let Some(short) = shorts.next() {
         let Some(arg) = command.get_arguments().find(|arg| has_short(arg, short)) else {
@@ -108,11 +133,13 @@ fn option<'a>(command: &'a Command, word: &OsStr) -> Found<'a> {
     last
 }
 
-fn has_long(arg: &Arg, name: &str) -> bool {
+/// Returns true if the argument is the option `--name`.
+pub(super) fn has_long(arg: &Arg, name: &str) -> bool {
     arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&name))
 }
 
-fn has_short(arg: &Arg, name: char) -> bool {
+/// Returns true if the argument is the option `-name`.
+pub(super) fn has_short(arg: &Arg, name: char) -> bool {
     arg.get_short() == Some(name)
         || arg.get_all_short_aliases().is_some_and(|aliases| aliases.contains(&name))
 }

@@ -2,16 +2,19 @@
 
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use warpwright_driver::Context;
-use warpwright_engine::{Decoder, Ending, Grammar, Matcher, Model, StopStrings, TextStream, Tokenizer};
+use warpwright_engine::{
+    Decoder, Ending, Grammar, Matcher, Model, Sampling, StopStrings, TextStream, Tokenizer,
+};
 
 use crate::failure::Failure;
-use crate::generate::{GenerateArgs, Room, Unsaid};
+use crate::generate::{EXPECTED_TOKENS, GenerateArgs, Room, TokenLimit, UNLIMITED_CTX, Unsaid};
 use crate::message::{Message, SYSTEM, USER, calls_json};
 use crate::progress::PromptBar;
 use crate::prompt::{Prompt, Source};
@@ -20,7 +23,7 @@ use crate::speculative::Writer;
 use crate::template::{Template, TemplateArgs};
 use crate::terminal::say;
 use crate::times::Times;
-use crate::{adapter, device, grammar, interrupt};
+use crate::{adapter, device, grammar, interrupt, sampling};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -33,9 +36,10 @@ pub(crate) struct Args {
     chat: bool,
     #[command(flatten)]
     template: TemplateArgs,
-    /// Tokens to make at most
-    #[arg(short, value_name = "TOKENS", default_value_t = 64, allow_negative_numbers = true)]
-    n: u32,
+    /// Largest number of tokens to write; -1 writes until the text ends or the context is full
+    #[arg(short, long = "n-predict", alias = "predict", value_name = "TOKENS", default_value = "64")]
+    #[arg(allow_negative_numbers = true)]
+    n: TokenLimit,
     /// What to print of each token
     #[arg(long, value_enum, default_value_t = Print::Text)]
     print: Print,
@@ -79,6 +83,14 @@ impl Args {
         if let (false, Some(option)) = (self.chat, self.template.given()) {
             return Err(Failure::Input(format!("{option} is for conversations: add --chat")));
         }
+        // After -m, the first argument is the prompt. A model there is a mistake.
+        let first = self.prompt.positional().map(Path::new).filter(|first| looks_like_a_model(first));
+        if let Some(first) = first {
+            let first = first.display();
+            return Err(Failure::Input(format!(
+                "{first} is in the place of the prompt, and is a model; give one model, or --prompt {first}"
+            )));
+        }
         if self.form() == Form::Ids && !self.generate.stops()?.is_empty() {
             return Err(Failure::Input(
                 "--stop looks at the text, which --print ids does not make".to_owned(),
@@ -86,6 +98,12 @@ impl Args {
         }
         Ok(())
     }
+}
+
+/// Returns true if there is a GGUF file or a folder of a model at this path.
+fn looks_like_a_model(path: &Path) -> bool {
+    let gguf = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
+    gguf && path.is_file() || path.join("config.json").is_file()
 }
 
 /// The tokenizer, if it is needed.
@@ -123,7 +141,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let reply =
         print(args, &asked, &mut writer, (stream, matched), |made| times.token(start.elapsed(), made))?;
     if let Some(form) = args.json {
-        object(form, &asked, &reply, &times, (writer.figures(), matcher.as_mut()))?;
+        object(form, &asked, &reply, (&times, &sampling), (writer.figures(), matcher.as_mut()))?;
     } else if !args.quiet {
         adapter::line(&model.outline).into_iter().for_each(say);
         let why = whole_why(&reply.1, &asked, matcher.as_mut());
@@ -133,6 +151,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let loading = writer.decoder.loading();
         say(format!("opened the file in {file:.3} s and the device in {device:.3} s; {loading}"));
         matcher.iter().for_each(|matcher| say(grammar::line(matcher.costs())));
+        sampling::seed_line(&sampling).into_iter().for_each(say);
     }
     interrupt::check()
 }
@@ -171,10 +190,13 @@ impl Asked {
     }
 
     fn room(&self, args: &Args, model: &Model) -> Room {
-        let needed = self.tokens.len().saturating_add(args.n as usize);
-        let ctx = args.generate.place.context_length(model, needed);
         let prompt = self.tokens.len();
-        Room { ctx, prompt, tokens: prompt as u64 + u64::from(args.n.min(ctx)) }
+        let (needed, expected) = match args.n {
+            TokenLimit::Most(tokens) => (tokens as usize, tokens),
+            TokenLimit::Unlimited => (UNLIMITED_CTX, EXPECTED_TOKENS),
+        };
+        let ctx = args.generate.place.context_length(model, prompt.saturating_add(needed));
+        Room { ctx, prompt, tokens: prompt as u64 + u64::from(expected.min(ctx)) }
     }
 
     /// What is printed before the reply.
@@ -208,7 +230,7 @@ fn print(
     printer.text(asked.echo(args))?;
     // Not before the first token, which waits for the whole prompt.
     let mut printing = None;
-    let tokens = writer.tokens(&asked.tokens, args.n, matcher)?;
+    let tokens = writer.tokens(&asked.tokens, args.n.most(), matcher)?;
     let ending = reply.print(tokens, &mut stream, &mut printer, |piece| {
         printing.get_or_insert_with(|| interrupt::Pending::begin("this token"));
         printed(piece.made);
@@ -236,7 +258,7 @@ fn object(
     form: Json,
     asked: &Asked,
     reply: &(Reply, Ending),
-    times: &Times,
+    (times, sampling): (&Times, &Sampling),
     (speculative, matcher): (Option<Value>, Option<&mut Matcher>),
 ) -> Result<(), Failure> {
     let (Reply { tokens, text, called }, ending) = reply;
@@ -248,6 +270,9 @@ fn object(
         "end": end(ending, asked.words.as_deref()),
         "times": times.figures(costs),
     });
+    if sampling.temperature > 0.0 {
+        object["seed"] = json!(sampling.seed);
+    }
     if let Some(called) = called {
         object["content"] = json!(called.said);
         object["tool_calls"] = calls_json(&called.calls);

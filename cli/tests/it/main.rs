@@ -8,6 +8,7 @@ mod chat;
 mod emu;
 mod emulator;
 mod finetune;
+mod first_steps;
 mod folder;
 mod grammar;
 mod input;

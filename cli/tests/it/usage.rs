@@ -34,7 +34,7 @@ fn every_command_explains_itself() {
 fn wrong_arguments_are_named() {
     let cases: &[(&[&str], &str)] = &[
         (&["sing"], "error: unrecognized subcommand 'sing'"),
-        (&["run"], "error: the following required arguments were not provided:"),
+        (&["run"], "error: the following required arguments were not provided:\n  <MODEL>"),
         (
             &["run", MODEL, "--chat", "-p", "x", "--chat-template-kwargs", r#"{"messages": []}"#],
             "error: invalid value '{\"messages\": []}' for '--chat-template-kwargs <JSON>': messages are the conversation; \
@@ -86,13 +86,13 @@ fn wrong_arguments_are_named() {
         ),
         (&["detokenize", MODEL, "-1"], "error: \"-1\" is no token: tokens are whole numbers"),
         (
-            &["run", MODEL, "--prompt", "x", "--seed", "-1"],
-            "error: invalid value '-1' for '--seed <N>': it can be 0 to 18446744073709551615; without one, chat takes \
-             another each time",
+            &["run", MODEL, "--prompt", "x", "--seed", "-2"],
+            "error: invalid value '-2' for '--seed <N>': it can be 0 to 18446744073709551615, or -1 for a new seed each \
+             time",
         ),
         (
-            &["run", MODEL, "--prompt", "x", "-n", "-1"],
-            "error: invalid value '-1' for '-n <TOKENS>': -1 is not in 0..=4294967295",
+            &["run", MODEL, "--prompt", "x", "-n", "-2"],
+            "error: invalid value '-2' for '--n-predict <TOKENS>': it can be 0 to 4294967295, or -1 for no limit",
         ),
         (
             &["run", MODEL, "--prompt", "x", "--logit-bias", "7"],
@@ -100,7 +100,7 @@ fn wrong_arguments_are_named() {
         ),
         (
             &["run", MODEL, "--prompt", "x", "-n", "many"],
-            "error: invalid value 'many' for '-n <TOKENS>': invalid digit found in string",
+            "error: invalid value 'many' for '--n-predict <TOKENS>': it can be 0 to 4294967295, or -1 for no limit",
         ),
         (
             &["run", MODEL, "--prompt-ids", "1,,5"],

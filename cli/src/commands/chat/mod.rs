@@ -15,7 +15,7 @@ use std::sync::Arc;
 use clap::ValueEnum;
 
 use crate::failure::Failure;
-use crate::generate::{GenerateArgs, Room, Unsaid};
+use crate::generate::{EXPECTED_TOKENS, GenerateArgs, Room, TokenLimit, UNLIMITED_CTX, Unsaid};
 use crate::interrupt::{self, Pending};
 use crate::template::{Template, TemplateArgs};
 use crate::terminal::say;
@@ -28,9 +28,16 @@ use session::{Limits, Session, Voice};
 pub(crate) struct Args {
     #[command(flatten)]
     generate: GenerateArgs,
-    /// Tokens of an answer at most [default: as many as the context has room for]
-    #[arg(short, value_name = "TOKENS", allow_negative_numbers = true)]
-    n: Option<u32>,
+    /// Largest number of tokens in an answer; -1 is no limit
+    #[arg(
+        short,
+        long = "n-predict",
+        alias = "predict",
+        value_name = "TOKENS",
+        allow_negative_numbers = true
+    )]
+    #[arg(default_value = "-1", hide_default_value = true)]
+    n: TokenLimit,
     /// What to do when the context is full
     #[arg(long, value_enum, default_value_t = WhenFull::Drop)]
     when_full: WhenFull,
@@ -52,11 +59,6 @@ enum WhenFull {
     Refuse,
 }
 
-/// Positions that a conversation has room for, where nobody says otherwise and the model has as many.
-const CTX: u32 = 8192;
-/// Tokens that a conversation is thought to have, where the emulator asks whether it can end soon.
-const EXPECTED: u64 = 64;
-
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let stops = args.generate.stops()?;
     let model = args.generate.open()?;
@@ -66,11 +68,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     words.warnings().iter().for_each(|warning| say(format!("warning: {warning}")));
     let grammar = args.generate.grammar.compile(&model, &words)?;
     let context = device::open(args.generate.place.device)?;
-    let ctx = args.generate.place.context_length(&model, CTX as usize);
-    let room = Room { ctx, prompt: ctx as usize, tokens: EXPECTED };
+    let ctx = args.generate.place.context_length(&model, UNLIMITED_CTX);
+    let room = Room { ctx, prompt: ctx as usize, tokens: EXPECTED_TOKENS.into() };
     let writer = args.generate.writer(&context, &model, &sampling, &room, Some(&words))?;
     adapter::line(&model.outline).into_iter().for_each(say);
-    let limits = Limits { ctx, tokens: args.n.unwrap_or(u32::MAX), when_full: args.when_full };
+    let limits = Limits { ctx, tokens: args.n.most(), when_full: args.when_full };
     let end_tokens = &model.outline.stop;
     let voice =
         Voice { words: &words, template: &template, end_tokens, stops: &stops, grammar: grammar.as_ref() };
