@@ -30,6 +30,8 @@ pub(crate) struct Code {
     pub(crate) shared: Vec<Region>,
     /// Number of memory instructions, each of which has a cache entry.
     pub(crate) sites: u32,
+    /// Whether lanes are scheduled independently and may meet at different instructions, as from sm_70 on.
+    pub(crate) independent: bool,
 }
 
 impl Code {
@@ -477,6 +479,8 @@ pub(crate) struct Barrier {
     pub(crate) id: u32,
     /// Slot of the number of threads.
     pub(crate) count: Option<u32>,
+    /// Whether all threads of a warp must execute the same barrier instruction together.
+    pub(crate) aligned: bool,
 }
 
 /// What a barrier does besides counting.

@@ -91,6 +91,58 @@ pub enum Class {
     BadLaunch,
 }
 
+impl Class {
+    /// The position of a class among causes and consequences: what a fault of a lower rank breaks may show as a fault of a
+    /// higher rank elsewhere. For example, a barrier that part of a warp misses orders nothing, so that accesses race.
+    pub fn rank(self) -> u8 {
+        match self {
+            Class::BadLaunch => 0,
+            Class::DivergentBarrier | Class::BarrierMismatch | Class::InactiveLane => 1,
+            Class::UninitialisedRegister | Class::UninitialisedLocal => 2,
+            Class::OutOfBounds
+            | Class::Misaligned
+            | Class::AfterFree
+            | Class::ReadOnlySpace
+            | Class::Mbarrier
+            | Class::PhaseAliased
+            | Class::AsyncCopy
+            | Class::AsyncUnfinished
+            | Class::Wgmma
+            | Class::ProxyFence
+            | Class::Descriptor
+            | Class::ClusterExit
+            | Class::BadCall
+            | Class::StackOverflow
+            | Class::BadFree
+            | Class::DivisionByZero
+            | Class::NotFinite
+            | Class::Saturated => 3,
+            Class::SharedRace
+            | Class::GlobalRace
+            | Class::LanesStoreDifferent
+            | Class::ToleratedRace
+            | Class::WarpSynchronous
+            | Class::ReadOnlyWritten => 4,
+            Class::UninitialisedShared | Class::UninitialisedGlobal => 5,
+            Class::Trap | Class::Assertion => 6,
+            Class::Deadlock => 7,
+            Class::OutOfFuel | Class::TraceFull => 8,
+        }
+    }
+
+    /// Whether a barrier that other warps of the block miss may be the cause.
+    pub(crate) fn may_follow_from_barriers(self) -> bool {
+        matches!(
+            self,
+            Class::SharedRace
+                | Class::GlobalRace
+                | Class::UninitialisedShared
+                | Class::UninitialisedGlobal
+                | Class::OutOfBounds
+        )
+    }
+}
+
 /// A place in the source that produced the PTX, Rust or another language, from `.loc` and `.file`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RustPlace {

@@ -325,6 +325,11 @@ const SPECIFIC: &[&str] = &["setmaxnreg", "wgmma"];
 const SPECIFIC_TYPES: &[&str] = &[".e2m1x2", ".e2m3x2", ".e3m2x2", ".ue8m0x2"];
 
 impl Target {
+    /// Whether the lanes of a warp are scheduled independently (independent thread scheduling, from Volta on).
+    pub(crate) fn schedules_lanes_independently(&self) -> bool {
+        self.sm >= 70
+    }
+
     /// Checks `.version` and `.target` against each other.
     pub(crate) fn new(version: (u32, u32), name: &str) -> Result<Target, String> {
         let known = VERSIONS.iter().any(|(major, minor)| version.0 == *major && version.1 <= *minor);

@@ -58,6 +58,14 @@ impl Problem {
         }
     }
 
+    /// The position of its class among causes and consequences, as [`Class::rank`](crate::Class::rank).
+    pub fn rank(&self) -> u8 {
+        match self {
+            Problem::Fault(fault) => fault.class.rank(),
+            Problem::Mismatch(_) | Problem::Changed(_) => u8::MAX,
+        }
+    }
+
     /// Whether two are one to whoever reads of them: the same class at the same instructions, or in the same buffer.
     pub fn is_same(&self, other: &Problem) -> bool {
         match (self, other) {

@@ -13,7 +13,7 @@ use crate::observe::{Profile, Step};
 /// What a check found.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// What is wrong, in the order in which it was found.
+    /// What is wrong, causes before consequences, and otherwise in the order in which it was found.
     pub findings: Vec<Finding>,
     /// What may be meant so.
     pub notes: Vec<Note>,
@@ -103,6 +103,8 @@ pub(super) fn report(check: &Check<'_>, runs: &[Run]) -> Report {
             }
         }
     }
+    // Of the findings of several blocks and schedules, causes come before consequences.
+    findings.sort_by_key(|finding| finding.problem.rank());
     let notes = if findings.is_empty() { notes(check, runs) } else { Vec::new() };
     let first = runs.first();
     Report {

@@ -51,7 +51,12 @@ pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> D
     let params = units[0].params.drain(..).map(|(p, _)| p).collect();
     let incomplete = units.iter().any(|u| u.incomplete);
     errors.extend(units.iter_mut().flat_map(|u| u.errors.drain(..)));
-    let mut code = Code { shared: layout.regions, sites, ..Code::default() };
+    let mut code = Code {
+        shared: layout.regions,
+        sites,
+        independent: common.target.schedules_lanes_independently(),
+        ..Code::default()
+    };
     let whole: HashSet<u32> = units[1..]
         .iter()
         .zip(&reached)

@@ -80,6 +80,11 @@ impl<'d, 'a> Decode<'d, 'a> {
         target.sm < 70 || target.version < (6, 4)
     }
 
+    /// Whether the target schedules the lanes of a warp independently.
+    pub(crate) fn schedules_independently(&self) -> bool {
+        self.unit.common.target.schedules_lanes_independently()
+    }
+
     /// Consumes the next suffix when it is one of `choices`.
     pub(crate) fn choose<T: Copy>(&mut self, choices: &[(&str, T)]) -> Option<T> {
         self.take(|next| choices.iter().find(|(name, _)| *name == next).map(|(_, value)| *value))

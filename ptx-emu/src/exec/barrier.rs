@@ -4,6 +4,7 @@
 //! user gave. The waiting warps then continue, and the barrier can be used again.
 
 use super::block::{Checked, Worker, show_lanes};
+use super::regs::Regs;
 use super::step::pred;
 use super::warp::Warp;
 use crate::code::{Barrier, BarrierKind};
@@ -78,12 +79,36 @@ impl Barriers {
     }
 }
 
+/// The barrier that lanes arrive at, by its number among those of the cluster, and the threads that it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BarrierUse {
+    pub(super) id: u32,
+    pub(super) count: u32,
+}
+
+/// Whether a barrier writes a register.
+pub(super) fn reduces(kind: BarrierKind) -> bool {
+    match kind {
+        BarrierKind::Popc { .. } | BarrierKind::And { .. } | BarrierKind::Or { .. } => true,
+        BarrierKind::Sync | BarrierKind::Arrive => false,
+    }
+}
+
 impl Worker<'_, '_> {
-    /// Executes a barrier; whether the warp must wait.
+    /// Executes a barrier that all lanes of the warp have reached. Returns true if the warp must wait.
     pub(crate) fn barrier(&mut self, w: &mut Warp, mask: u32, b: &Barrier) -> Checked<bool> {
-        if mask != w.live {
+        // Without `.aligned`, lanes that have exited are not waited for.
+        let needed = if b.aligned { w.live } else { w.present() };
+        if mask != needed {
             return Err(self.divergent(w, mask));
         }
+        let barrier = self.barrier_use(w, mask, b)?;
+        let holds = self.holds(w, mask, b.kind)?;
+        self.arrive(w, b.kind, barrier, mask, holds)
+    }
+
+    /// Reads the operands of a barrier, which must be the same in all lanes.
+    pub(super) fn barrier_use(&self, w: &Warp, mask: u32, b: &Barrier) -> Checked<BarrierUse> {
         let id = self.uniform(w, mask, b.id, "barrier number")?;
         let count = match b.count {
             Some(slot) => self.uniform(w, mask, slot, "thread count")?,
@@ -99,19 +124,29 @@ impl Worker<'_, '_> {
             );
             return Err(self.mismatch(w, what));
         }
-        self.arrive(w, mask, b, id + COUNT as u32 * w.rank, count)
+        Ok(BarrierUse { id: id + COUNT as u32 * w.rank, count })
     }
 
-    fn arrive(&mut self, w: &mut Warp, mask: u32, b: &Barrier, id: u32, count: u32) -> Checked<bool> {
-        let reduces = !matches!(b.kind, BarrierKind::Sync | BarrierKind::Arrive);
-        let holds = match b.kind {
+    /// The lanes in which the predicate of a reduction holds.
+    pub(super) fn holds(&self, w: &Warp, mask: u32, kind: BarrierKind) -> Checked<u32> {
+        match kind {
             BarrierKind::Popc { pred: p, .. }
             | BarrierKind::And { pred: p, .. }
-            | BarrierKind::Or { pred: p, .. } => {
-                pred(&w.regs, p, mask).map_err(|u| self.undefined(w, u))?.count_ones()
-            }
-            _ => 0,
-        };
+            | BarrierKind::Or { pred: p, .. } => pred(&w.regs, p, mask).map_err(|u| self.undefined(w, u)),
+            BarrierKind::Sync | BarrierKind::Arrive => Ok(0),
+        }
+    }
+
+    /// The warp arrives at a barrier with the lanes of a mask. Returns true if it must wait.
+    pub(super) fn arrive(
+        &mut self,
+        w: &mut Warp,
+        kind: BarrierKind,
+        BarrierUse { id, count }: BarrierUse,
+        mask: u32,
+        holds: u32,
+    ) -> Checked<bool> {
+        let reduces = reduces(kind);
         let state = &mut self.barriers.states[id as usize];
         if state.arrived == 0 {
             *state = BarrierState { expected: count, reduces, first: w.now.pc, ..BarrierState::default() };
@@ -119,12 +154,12 @@ impl Worker<'_, '_> {
             return Err(self.disagree(w, id, count));
         }
         state.arrived += 32;
-        state.holds += holds;
+        state.holds += holds.count_ones();
         state.threads += mask.count_ones();
         state.participants.push(w.index);
         let full = state.arrived == state.expected;
-        if b.kind != BarrierKind::Arrive {
-            state.waiting.push((w.index, b.kind));
+        if kind != BarrierKind::Arrive {
+            state.waiting.push((w.index, kind));
             self.barriers.waits[w.index as usize] = Some((id, w.now.pc));
         }
         if full {
@@ -190,14 +225,23 @@ impl Worker<'_, '_> {
     }
 }
 
-/// Writes a barrier's reduction to the registers of a released warp.
+/// Writes a barrier's reduction to the registers of a released warp, also in lanes that arrived at another instruction.
 fn reduce(w: &mut Warp, kind: BarrierKind, holds: u32, threads: u32) {
-    let mask = w.live;
+    write_reduction(&mut w.regs, w.live, kind, holds, threads);
+    for strand in &mut w.apart {
+        if let Some(kind) = strand.reduction.take() {
+            let lanes = strand.context.lanes();
+            write_reduction(&mut strand.context.regs, lanes, kind, holds, threads);
+        }
+    }
+}
+
+fn write_reduction(regs: &mut Regs, mask: u32, kind: BarrierKind, holds: u32, threads: u32) {
     let all = |b: bool| if b { u32::MAX } else { 0 };
     match kind {
-        BarrierKind::Popc { d, .. } => w.regs.set(d, mask, &[holds; 32]),
-        BarrierKind::And { d, .. } => w.regs.set_pred(d, mask, all(holds == threads)),
-        BarrierKind::Or { d, .. } => w.regs.set_pred(d, mask, all(holds > 0)),
+        BarrierKind::Popc { d, .. } => regs.set(d, mask, &[holds; 32]),
+        BarrierKind::And { d, .. } => regs.set_pred(d, mask, all(holds == threads)),
+        BarrierKind::Or { d, .. } => regs.set_pred(d, mask, all(holds > 0)),
         BarrierKind::Sync | BarrierKind::Arrive => {}
     }
 }

@@ -76,6 +76,8 @@ pub(crate) struct Worker<'g, 'a> {
     pub(super) failed_waits: u32,
     /// What the block has done that other threads can see, counted.
     pub(super) effects: u64,
+    /// A fault of a warp that no longer runs, while the other warps show whether a barrier is the cause.
+    pub(super) postponed: Option<Box<Fault>>,
 }
 
 /// Why a warp's turn is over.
@@ -130,6 +132,7 @@ impl<'g, 'a> Worker<'g, 'a> {
             round: 0,
             failed_waits: 0,
             effects: 0,
+            postponed: None,
         }
     }
 
@@ -168,6 +171,7 @@ impl<'g, 'a> Worker<'g, 'a> {
         }
         self.ready = (0..self.warps.len() as u32).collect();
         (self.round, self.failed_waits) = (0, 0);
+        self.postponed = None;
     }
 
     /// Reserved shared memory holds zeros when a block begins.

@@ -2,7 +2,7 @@
 //!
 //! A call has registers and local memory of its own. Lanes that call together run the function together, until each has
 //! returned or exited; then all lanes of the caller go on behind the call. Lanes that call different functions run one
-//! function after another.
+//! function after another. Lanes that wait for each other in different calls run as [strands](super::strands).
 
 use super::block::{Checked, Worker};
 use super::lanes;
@@ -23,88 +23,21 @@ const MOST_STACK: u32 = 512 << 10;
 const ALIGN: u32 = 16;
 
 /// A caller, while what it called runs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Activation {
     pub(super) regs: Regs,
     /// Where it is: at the call.
     pub(crate) now: Frame,
     pub(super) floor: usize,
     pub(super) returned: u32,
-    lost: Vec<Lost>,
+    pub(super) lost: Vec<Lost>,
     pub(super) routine: u32,
     pub(super) frame: u32,
-    top: u32,
+    pub(super) top: u32,
     /// The lanes that run what it called.
     pub(crate) lanes: u32,
     /// What other lanes of the same call are still to call.
-    next: Vec<(u32, u32)>,
-}
-
-/// A call, taken out of the warp while other lanes run.
-#[derive(Debug)]
-pub(super) struct Suspended {
-    regs: Regs,
-    pub(super) now: Frame,
-    /// The lanes that wait within it.
-    pub(super) stack: Vec<Frame>,
-    returned: u32,
-    lost: Vec<Lost>,
-    pub(super) routine: u32,
-    pub(super) frame: u32,
-    top: u32,
-    lanes: u32,
-    next: Vec<(u32, u32)>,
-}
-
-impl Suspended {
-    /// Takes up the lanes of another call of the same routine with the same local memory; frames are not looked at.
-    pub(super) fn absorb(&mut self, other: Suspended) {
-        self.regs.take_lanes(&other.regs, other.lanes);
-        self.returned |= other.returned;
-        self.lost.extend(other.lost);
-        self.top = self.top.max(other.top);
-        self.lanes |= other.lanes;
-        self.next.extend(other.next);
-    }
-}
-
-impl Warp {
-    /// Takes the running call away: the warp is in its caller again, at the call.
-    pub(super) fn suspend(&mut self) -> Option<Suspended> {
-        let a = self.calls.pop()?;
-        let mut stack = self.stack.split_off(self.floor);
-        stack.retain(|frame| frame.mask != 0);
-        self.floor = a.floor;
-        Some(Suspended {
-            regs: std::mem::replace(&mut self.regs, a.regs),
-            now: std::mem::replace(&mut self.now, a.now),
-            stack,
-            returned: std::mem::replace(&mut self.returned, a.returned),
-            lost: std::mem::replace(&mut self.lost, a.lost),
-            routine: std::mem::replace(&mut self.routine, a.routine),
-            frame: std::mem::replace(&mut self.frame, a.frame),
-            top: std::mem::replace(&mut self.top, a.top),
-            lanes: a.lanes,
-            next: a.next,
-        })
-    }
-
-    /// Goes on in a call that was taken away.
-    pub(super) fn proceed(&mut self, call: Suspended) {
-        self.calls.push(Activation {
-            regs: std::mem::replace(&mut self.regs, call.regs),
-            now: std::mem::replace(&mut self.now, call.now),
-            floor: std::mem::replace(&mut self.floor, self.stack.len()),
-            returned: std::mem::replace(&mut self.returned, call.returned),
-            lost: std::mem::replace(&mut self.lost, call.lost),
-            routine: std::mem::replace(&mut self.routine, call.routine),
-            frame: std::mem::replace(&mut self.frame, call.frame),
-            top: std::mem::replace(&mut self.top, call.top),
-            lanes: call.lanes,
-            next: call.next,
-        });
-        self.stack.extend(call.stack);
-    }
+    pub(super) next: Vec<(u32, u32)>,
 }
 
 impl Worker<'_, '_> {

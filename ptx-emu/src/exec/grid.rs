@@ -171,10 +171,11 @@ pub(crate) fn run(
     grid.table.live().iter().for_each(|a| a.advance());
     let mut found = grid.faults.into_inner().unwrap_or_else(PoisonError::into_inner);
     found.sort_by_key(|(turn, _)| *turn);
-    let mut found: Vec<Found> = found.into_iter().map(|(_, found)| found).collect();
     if watch.faults == Faults::First {
-        found.truncate(1);
+        let first = found.first().map(|(turn, _)| *turn);
+        found.retain(|(turn, _)| Some(*turn) == first);
     }
+    let mut found: Vec<Found> = found.into_iter().map(|(_, found)| found).collect();
     if found.is_empty() || watch.faults == Faults::EachBlock {
         let written = stats.accesses.as_ref().and_then(|a| read_only_written(launch, schedule, a));
         found.extend(written.map(|fault| Found { fault: *fault, blocks: 1, ended: true }));
@@ -338,7 +339,15 @@ impl Grid<'_> {
         self.clusters.saturating_sub(self.next.load(Relaxed))
     }
 
-    pub(super) fn record(&self, turn: u64, fault: Box<Fault>) {
+    /// Records the fault of a block, and behind it one that follows from it.
+    pub(super) fn record(&self, turn: u64, fault: Box<Fault>, consequence: Option<Box<Fault>>) {
+        self.record_one(turn, fault);
+        if let Some(consequence) = consequence {
+            self.record_one(turn, consequence);
+        }
+    }
+
+    fn record_one(&self, turn: u64, fault: Box<Fault>) {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         let known = faults.iter().position(|(_, known)| known.fault.is_same(&fault));
         let one_is_enough = self.watch.faults == Faults::First || self.cooperative;

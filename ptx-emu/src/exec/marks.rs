@@ -13,7 +13,7 @@ struct Mark {
 }
 
 /// The marks of registers, by a key for each.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Marks(FxHashMap<u64, [Mark; 32]>);
 
 impl Marks {

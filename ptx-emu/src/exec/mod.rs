@@ -21,6 +21,7 @@ mod local;
 mod marks;
 mod matrix;
 mod mbarrier;
+mod meet;
 mod memory;
 mod observer;
 mod origins;

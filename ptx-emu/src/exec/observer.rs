@@ -208,6 +208,12 @@ impl Worker<'_, '_> {
         })
     }
 
+    /// Other lanes run than those that were about to execute an instruction: nothing was computed.
+    pub(super) fn forget_pending(&mut self) {
+        self.forget_pending_values();
+        self.forget_pending_pointers();
+    }
+
     /// The followed thread has executed it, or tried to.
     pub(crate) fn after(&mut self, w: &mut Warp, before: Option<Before>) {
         self.after_values(w);

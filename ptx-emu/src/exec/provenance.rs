@@ -104,6 +104,13 @@ impl Worker<'_, '_> {
         self.provenance().into_iter().for_each(|known| known.pending = pending.take());
     }
 
+    /// Forgets the instruction that was about to be executed.
+    pub(super) fn forget_pending_pointers(&mut self) {
+        if let Some(provenance) = self.provenance() {
+            provenance.pending = None;
+        }
+    }
+
     /// Marks what the instruction has given.
     pub(super) fn after_pointers(&mut self, w: &mut Warp) {
         let Some(p) = self.provenance().and_then(|known| known.pending.take()) else { return };

@@ -11,7 +11,7 @@ use crate::code::RegisterCopy;
 use crate::parse::types::Type;
 
 /// Registers of one width.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct File<T> {
     pub(crate) lanes: Vec<[T; 32]>,
     pub(crate) defined: Vec<u32>,
@@ -30,7 +30,7 @@ impl<T: Copy> File<T> {
 }
 
 /// All registers of a warp.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Regs {
     pub(crate) w32: File<u32>,
     pub(crate) w64: File<u64>,
@@ -45,7 +45,7 @@ pub(crate) struct Regs {
 }
 
 /// A fault of a load that is none until its value is used.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct PutOff {
     /// 64, 32, or 1 for predicates.
     file: u32,
@@ -190,7 +190,7 @@ impl Regs {
         Ok(())
     }
 
-    /// Takes what some lanes have in the registers of another call of the same routine.
+    /// Replaces the registers of some lanes by those that the lanes have in another copy of the same call.
     pub(super) fn take_lanes(&mut self, other: &Regs, lanes: u32) {
         self.w32.take_lanes(&other.w32, lanes);
         self.w64.take_lanes(&other.w64, lanes);
@@ -199,6 +199,10 @@ impl Regs {
         masks.zip(others).for_each(|(to, from)| *to = *to & !lanes | from & lanes);
         self.spoilt.take_lanes(&other.spoilt, lanes);
         self.pointers.take_lanes(&other.pointers, lanes);
+        self.put_off.iter_mut().for_each(|p| p.lanes &= !lanes);
+        let taken = other.put_off.iter().map(|p| PutOff { lanes: p.lanes & lanes, ..p.clone() });
+        self.put_off.extend(taken);
+        self.put_off.retain(|p| p.lanes != 0);
     }
 
     /// A load found nothing for some lanes of a register of so many bits.

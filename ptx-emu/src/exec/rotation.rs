@@ -144,7 +144,7 @@ impl<'g, 'a> Rotation<'g, 'a> {
         let progress = block.worker.advance(rounds);
         std::mem::swap(&mut self.recorder, &mut block.worker.recorder);
         block.running = self.recorder.as_mut().map(|recorder| recorder.suspend());
-        progress.map_err(|fault| self.grid.record(block.turn, fault)).ok()
+        progress.map_err(|fault| self.grid.record(block.turn, fault, block.worker.postponed.take())).ok()
     }
 
     /// Keeps a block that waits.
@@ -176,7 +176,7 @@ impl<'g, 'a> Rotation<'g, 'a> {
         let Some(first) = self.live.iter().min_by_key(|block| block.turn) else { return };
         let others = self.live.iter().filter(|block| block.turn != first.turn).map(|block| &block.worker);
         let fault = first.worker.waits_in_vain(others);
-        self.grid.record(first.turn, fault);
+        self.grid.record(first.turn, fault, None);
         self.spare.extend(self.live.drain(..).map(|block| block.worker));
         (self.waits, self.still) = (false, Still::default());
     }

@@ -3,6 +3,7 @@
 use super::block::{Checked, Pause, Worker};
 use super::cluster::PEER;
 use super::mbarrier::WaitOutcome;
+use super::meet::{Gathering, Scheduled};
 use super::sync::Match;
 use super::warp::Warp;
 use super::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
@@ -235,13 +236,22 @@ impl Worker<'_, '_> {
         loop {
             while w.now.pc == w.now.join && w.now.mask != 0 {
                 w.resume();
+                if !w.apart.is_empty() {
+                    w.reconverge();
+                }
             }
             if w.now.mask == 0 {
-                match w.calls.is_empty() {
-                    _ if !w.apart.is_empty() && w.run_apart() => {}
-                    true => return Ok(Pause::Ended),
-                    false => self.leave(w)?,
+                if !w.apart.is_empty() {
+                    match self.schedule(w)? {
+                        Scheduled::Running => continue,
+                        Scheduled::Waits => return Ok(Pause::Waits),
+                        Scheduled::Ended => return Ok(Pause::Ended),
+                    }
                 }
+                if w.calls.is_empty() {
+                    return Ok(Pause::Ended);
+                }
+                self.leave(w)?;
                 continue;
             }
             if w.executed >= until {
@@ -306,14 +316,22 @@ impl Worker<'_, '_> {
             | Op::ClusterWait
             | Op::SetMaxRegisters { .. }
             | Op::BranchIndexed { .. } => {
-                if !w.apart.is_empty() && self.gathers(w, mask, op)? {
-                    return Ok(Next::Frame);
+                if mask != w.present() {
+                    match self.gather_lanes(w, mask, op)? {
+                        Gathering::Executes => {}
+                        Gathering::Elsewhere => return Ok(Next::Frame),
+                        Gathering::Waits => return Ok(Next::Pause(Pause::Waits)),
+                    }
                 }
                 return self.control(w, mask, op);
             }
             op => {
-                if !w.apart.is_empty() && self.gathers(w, mask, op)? {
-                    return Ok(Next::Frame);
+                if mask != w.present() {
+                    match self.gather_lanes(w, mask, op)? {
+                        Gathering::Executes => {}
+                        Gathering::Elsewhere => return Ok(Next::Frame),
+                        Gathering::Waits => return Ok(Next::Pause(Pause::Waits)),
+                    }
                 }
                 w.effects += u64::from(affects(op));
                 self.rare(w, mask, op)?
@@ -330,6 +348,7 @@ impl Worker<'_, '_> {
         match op {
             Op::Exit => {
                 w.exit(mask);
+                w.reconverge();
                 return Ok(Next::Frame);
             }
             Op::Call(call) => {
@@ -338,6 +357,7 @@ impl Worker<'_, '_> {
             }
             Op::Return => {
                 w.give_back(mask);
+                w.reconverge();
                 return Ok(Next::Frame);
             }
             Op::BranchIndexed { index, targets, join } => {
@@ -376,7 +396,7 @@ impl Worker<'_, '_> {
     }
 
     /// Instructions that inner loops seldom hold.
-    fn rare(&mut self, w: &mut Warp, mask: u32, op: &Op) -> Checked<Result<(), Undefined>> {
+    pub(super) fn rare(&mut self, w: &mut Warp, mask: u32, op: &Op) -> Checked<Result<(), Undefined>> {
         match op {
             Op::Atomic(a) => self.atomic(w, mask, a)?,
             Op::Atomics(v) => self.atomics(w, mask, v.0, &v.1)?,

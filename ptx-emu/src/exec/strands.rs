@@ -1,276 +1,413 @@
-//! Lanes of a warp that run apart from the others.
+//! Independent thread scheduling: lanes of a warp that run apart from the others.
 //!
-//! As long as no lane of a warp waits for another one, its lanes reconverge behind each branch. When the running lanes
-//! poll, and others of their warp wait to reconverge with them or have not begun their side of the branch, these run on
-//! alone: each group is then a strand with its own stack of frames, and with the calls that it is in and the others are not.
-//! At a `.sync` or `.aligned` instruction that names lanes of several strands they wait for each other, and run together
-//! again: in one call, if they have called the same function from the same place.
+//! As long as no lane waits for another one, the lanes of a warp have one stack of frames, and reconverge behind each
+//! branch. When the running lanes poll, or [wait for others](super::meet) at an instruction, the rest of the warp goes on
+//! without them. Each group is then a strand with its own calls, frames and registers. The lanes of a group are copied out
+//! of the registers and back into them when two strands become one again.
+//!
+//! Two strands become one where they diverged: a strand that reaches that place waits there as long as the other strand
+//! can run. It goes on alone if the other one polls or waits for lanes itself, because nothing in PTX promises
+//! that diverged lanes reconverge. Lanes that return from a function reconverge in the same way behind the call.
 
-use super::block::{Checked, Worker};
-use super::call::Suspended;
-use super::lanes;
-use super::warp::{Frame, Warp};
-use crate::code::{EXECUTING, Op};
+use super::call::Activation;
+use super::meet::Meeting;
+use super::regs::Regs;
+use super::warp::{Frame, Lost, Warp};
+use crate::code::BarrierKind;
 
-/// Lanes that wait while others of their warp run.
-#[derive(Debug)]
-pub(crate) struct Strand {
-    now: Frame,
+/// The position and the registers of lanes that run together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Context {
+    pub(super) now: Frame,
     stack: Vec<Frame>,
-    /// Calls that it shares with those that run meanwhile.
-    depth: usize,
-    /// Calls that it is in beyond these, outermost first.
-    inner: Vec<Inner>,
-    /// Whether it polled when it last ran.
-    polled: bool,
-    /// Whether it waits at an instruction for other lanes.
-    gathers: bool,
+    floor: usize,
+    pub(super) calls: Vec<Activation>,
+    pub(super) regs: Regs,
+    lost: Vec<Lost>,
+    returned: u32,
+    routine: u32,
+    frame: u32,
+    top: u32,
 }
 
-/// A call of a strand, and the strands that wait within it.
+/// The reason why a strand does not run.
 #[derive(Debug)]
-struct Inner {
-    call: Suspended,
-    apart: Vec<Strand>,
+pub(super) enum StrandState {
+    Runnable,
+    /// It polled when it last ran, and nothing has happened since.
+    Polled,
+    /// It has come to the place where it diverged from a strand that can run.
+    AtJoin,
+    /// It waits for the other lanes that its mask names.
+    Waits(Meeting),
+    /// It waits for the whole warp at an `.aligned` instruction.
+    Aligned,
 }
 
-fn only(frame: &Frame, lanes: u32) -> Frame {
-    Frame { mask: frame.mask & lanes, ..*frame }
+/// A group of lanes that is not running.
+#[derive(Debug)]
+pub(super) struct Strand {
+    pub(super) context: Context,
+    pub(super) state: StrandState,
+    /// The barrier whose result its registers receive when the warp is released.
+    pub(super) reduction: Option<BarrierKind>,
 }
 
-/// Where lanes are: in each call the instruction, the routine and its local memory, and where frames go on.
-type Shape = Vec<[u32; 4]>;
+/// One call of a context: its position, its routine and local memory, and its part of the stack.
+struct Level {
+    now: Frame,
+    routine: u32,
+    frame: u32,
+    stack: std::ops::Range<usize>,
+}
 
-fn add_level(shape: &mut Shape, now: &Frame, stack: &[Frame], [routine, memory]: [u32; 2]) {
-    shape.push([now.pc, now.join, routine, memory]);
-    let waiting = stack.iter().filter(|frame| frame.mask != 0);
-    shape.extend(waiting.map(|frame| [frame.pc, frame.join, u32::MAX, u32::MAX]));
+impl Context {
+    pub(super) fn frames(&self) -> impl Iterator<Item = &Frame> {
+        self.stack.iter().chain([&self.now]).chain(self.calls.iter().map(|call| &call.now))
+    }
+
+    /// The lanes of the context, some of which may have exited.
+    pub(super) fn lanes(&self) -> u32 {
+        self.frames().fold(0, |all, frame| all | frame.mask)
+    }
+
+    fn levels(&self) -> Vec<Level> {
+        let floors = self.calls.iter().map(|call| call.floor).chain([self.floor, self.stack.len()]);
+        let floors: Vec<usize> = floors.collect();
+        let callers = self.calls.iter().map(|call| (call.now, call.routine, call.frame));
+        let all = callers.chain([(self.now, self.routine, self.frame)]);
+        let level = |((now, routine, frame), ends): (_, &[usize])| Level {
+            now,
+            routine,
+            frame,
+            stack: ends[0]..ends[1],
+        };
+        all.zip(floors.windows(2)).map(level).collect()
+    }
+
+    /// Whether the first calls of two contexts, `depth` in number, are the same ones.
+    fn shares_calls(&self, other: &Context, depth: usize) -> bool {
+        if self.calls.len() < depth || other.calls.len() < depth {
+            return false;
+        }
+        let (own, others) = (self.levels(), other.levels());
+        let same = |k: usize| {
+            own[k].now.pc == others[k].now.pc
+                && (own[k + 1].routine, own[k + 1].frame) == (others[k + 1].routine, others[k + 1].frame)
+        };
+        (0..depth).all(same)
+    }
+
+    /// Whether lanes of this context wait in a frame that lanes of the innermost call of `other` have come to.
+    fn comes_to(&self, other: &Context, frame: Frame) -> bool {
+        let depth = other.calls.len();
+        self.shares_calls(other, depth) && {
+            let mut frames = self.stack[self.levels()[depth].stack.clone()].iter();
+            frames.any(|f| f.mask != 0 && (f.pc, f.join) == (frame.pc, frame.join))
+        }
+    }
+
+    /// Whether both contexts are at the same instructions of the same calls.
+    fn is_beside(&self, other: &Context) -> bool {
+        let position = |frame: &Frame| if frame.mask == 0 { None } else { Some((frame.pc, frame.join)) };
+        let same = |(a, b): (&Level, &Level)| {
+            let waiting = |c: &Context, level: &Level| -> Vec<_> {
+                c.stack[level.stack.clone()].iter().filter_map(position).collect()
+            };
+            position(&a.now) == position(&b.now)
+                && (a.routine, a.frame) == (b.routine, b.frame)
+                && waiting(self, a) == waiting(other, b)
+        };
+        self.calls.len() == other.calls.len() && self.levels().iter().zip(&other.levels()).all(same)
+    }
+
+    /// Keeps some of the lanes, and the frames that these are in.
+    fn restrict(&mut self, lanes: u32) {
+        self.now.mask &= lanes;
+        self.returned &= lanes;
+        self.lost.retain_mut(|lost| lost.keep(lanes));
+        for call in &mut self.calls {
+            call.now.mask &= lanes;
+            call.returned &= lanes;
+            call.lanes &= lanes;
+            call.lost.retain_mut(|lost| lost.keep(lanes));
+            call.next.iter_mut().for_each(|(_, mask)| *mask &= lanes);
+            call.next.retain(|(_, mask)| *mask != 0);
+        }
+        self.stack.iter_mut().for_each(|frame| frame.mask &= lanes);
+        self.drop_empty_frames();
+    }
+
+    fn drop_empty_frames(&mut self) {
+        let kept = |end: usize| self.stack[..end].iter().filter(|frame| frame.mask != 0).count();
+        let floors: Vec<usize> = self.calls.iter().map(|call| kept(call.floor)).collect();
+        self.floor = kept(self.floor);
+        self.calls.iter_mut().zip(floors).for_each(|(call, floor)| call.floor = floor);
+        self.stack.retain(|frame| frame.mask != 0);
+    }
+
+    /// Takes up the lanes of a context that is [beside](Context::is_beside) this one.
+    fn absorb(&mut self, mut other: Context) {
+        self.drop_empty_frames();
+        other.drop_empty_frames();
+        let lanes = other.lanes();
+        if self.now.mask == 0 {
+            self.now = other.now;
+        }
+        self.now.mask |= other.now.mask;
+        self.stack.iter_mut().zip(&other.stack).for_each(|(own, other)| own.mask |= other.mask);
+        self.regs.take_lanes(&other.regs, lanes);
+        self.lost.extend(other.lost);
+        self.returned |= other.returned;
+        self.top = self.top.max(other.top);
+        for (own, other) in self.calls.iter_mut().zip(other.calls) {
+            own.now.mask |= other.now.mask;
+            own.regs.take_lanes(&other.regs, lanes);
+            own.lost.extend(other.lost);
+            own.returned |= other.returned;
+            own.top = own.top.max(other.top);
+            own.lanes |= other.lanes;
+            own.next.extend(other.next);
+        }
+    }
 }
 
 impl Strand {
-    fn lanes(&self) -> u32 {
-        self.stack.iter().fold(self.now.mask, |all, frame| all | frame.mask)
+    fn new(context: Context, state: StrandState) -> Strand {
+        Strand { context, state, reduction: None }
     }
 
-    fn shape(&self) -> Shape {
-        let mut shape = Shape::new();
-        add_level(&mut shape, &self.now, &self.stack, [0, 0]);
-        for Inner { call, .. } in &self.inner {
-            add_level(&mut shape, &call.now, &call.stack, [call.routine, call.frame]);
-        }
-        shape
+    pub(super) fn is_runnable(&self) -> bool {
+        matches!(self.state, StrandState::Runnable)
     }
 
-    fn frames(&self) -> Box<dyn Iterator<Item = &Frame> + '_> {
-        let within = |inner| {
-            let Inner { call, apart }: &Inner = inner;
-            call.stack.iter().chain([&call.now]).chain(apart.iter().flat_map(Strand::frames))
-        };
-        Box::new(self.stack.iter().chain([&self.now]).chain(self.inner.iter().flat_map(within)))
+    fn is_at_join(&self) -> bool {
+        matches!(self.state, StrandState::AtJoin)
     }
 
-    /// Takes up the lanes of another strand, of the same shape.
-    fn absorb(&mut self, other: Strand) {
-        add_masks((&mut self.now, &mut self.stack), (other.now, &other.stack));
-        for (own, Inner { call, apart }) in self.inner.iter_mut().zip(other.inner) {
-            add_masks((&mut own.call.now, &mut own.call.stack), (call.now, &call.stack));
-            own.call.absorb(call);
-            own.apart.extend(apart);
+    fn has_polled(&self) -> bool {
+        matches!(self.state, StrandState::Polled)
+    }
+
+    /// The lanes that the strand waits for, those that have arrived among them.
+    pub(super) fn meeting(&self) -> Option<&Meeting> {
+        match &self.state {
+            StrandState::Waits(meeting) => Some(meeting),
+            StrandState::Runnable | StrandState::Polled | StrandState::AtJoin | StrandState::Aligned => None,
         }
     }
-}
-
-fn add_masks((now, stack): (&mut Frame, &mut [Frame]), (other, others): (Frame, &[Frame])) {
-    now.mask |= other.mask;
-    stack.iter_mut().zip(others).for_each(|(frame, other)| frame.mask |= other.mask);
 }
 
 impl Warp {
     /// Every frame: of the running lanes, of those that wait for them, and of those that run apart.
     pub(super) fn frames(&self) -> impl Iterator<Item = &Frame> {
-        self.stack.iter().chain([&self.now]).chain(self.apart.iter().flat_map(Strand::frames))
+        let callers = self.calls.iter().map(|call| &call.now);
+        let apart = self.apart.iter().flat_map(|strand| strand.context.frames());
+        self.stack.iter().chain([&self.now]).chain(callers).chain(apart)
     }
 
-    /// The frames of the running lanes in their call number `depth`: the one that runs or calls, and those that wait.
-    fn level(&self, depth: usize) -> (&Frame, &[Frame]) {
-        let floor = |depth: usize| self.calls.get(depth).map_or(self.floor, |call| call.floor);
-        let end = if depth == self.calls.len() { self.stack.len() } else { floor(depth + 1) };
-        (self.calls.get(depth).map_or(&self.now, |call| &call.now), &self.stack[floor(depth)..end])
+    /// Exchanges the running context for another one.
+    pub(super) fn swap_context(&mut self, context: &mut Context) {
+        std::mem::swap(&mut self.now, &mut context.now);
+        std::mem::swap(&mut self.stack, &mut context.stack);
+        std::mem::swap(&mut self.floor, &mut context.floor);
+        std::mem::swap(&mut self.calls, &mut context.calls);
+        std::mem::swap(&mut self.regs, &mut context.regs);
+        std::mem::swap(&mut self.lost, &mut context.lost);
+        std::mem::swap(&mut self.returned, &mut context.returned);
+        std::mem::swap(&mut self.routine, &mut context.routine);
+        std::mem::swap(&mut self.frame, &mut context.frame);
+        std::mem::swap(&mut self.top, &mut context.top);
     }
 
-    /// The shape that the running lanes would have as a strand of some depth.
-    fn shape_from(&self, depth: usize) -> Shape {
-        let mut shape = Shape::new();
-        for k in depth..=self.calls.len() {
-            let (now, stack) = self.level(k);
-            let at = self.calls.get(k).map_or([self.routine, self.frame], |call| [call.routine, call.frame]);
-            add_level(&mut shape, now, stack, if k == depth { [0, 0] } else { at });
+    fn take_context(&mut self) -> Context {
+        let mut context = Context::default();
+        self.swap_context(&mut context);
+        context
+    }
+
+    /// Returns to the kernel's own registers when a fault has ended the launch while lanes were apart.
+    pub(super) fn forget_strands(&mut self) {
+        let Some(mut strand) = self.apart.drain(..).next() else { return };
+        if self.regs.w32.defined.is_empty() && self.regs.w64.defined.is_empty() && self.regs.pred.is_empty() {
+            self.swap_context(&mut strand.context);
         }
-        shape
     }
 
-    /// The lanes that wait, in call number `depth`, for the running ones.
-    fn waiting(&self, depth: usize) -> u32 {
-        let (now, stack) = self.level(depth);
-        let gone = self.exited | self.calls.get(depth).map_or(self.returned, |call| call.returned);
-        stack.iter().fold(0, |all, frame| all | frame.mask) & !now.mask & !gone
+    /// The lanes that run or wait for the running ones, and have not exited.
+    pub(super) fn lanes(&self) -> u32 {
+        let callers = self.calls.iter().map(|call| &call.now);
+        let frames = self.stack.iter().chain([&self.now]).chain(callers);
+        frames.fold(0, |all, frame| all | frame.mask) & self.present()
     }
 
-    /// Takes the running lanes away, with their stack and the calls beyond a depth.
-    fn park(&mut self, depth: usize, polled: bool, gathers: bool) -> Strand {
-        let mut inner = Vec::new();
-        while self.calls.len() > depth {
-            let within = self.calls.len();
-            let (apart, rest) = std::mem::take(&mut self.apart).into_iter().partition(|s| s.depth == within);
-            self.apart = rest;
-            inner.extend(self.suspend().map(|call| Inner { call, apart }));
+    /// The lanes that are in other strands than the running one, and have not exited.
+    pub(super) fn lanes_apart(&self) -> u32 {
+        self.apart.iter().fold(0, |all, strand| all | strand.context.lanes()) & self.present()
+    }
+
+    /// Parks some of the running lanes. The rest of their strand continues, if there is any.
+    pub(super) fn park(&mut self, lanes: u32, state: StrandState) {
+        let rest = self.lanes() & !lanes;
+        let mut context = self.take_context();
+        if rest != 0 {
+            let mut others = context.clone();
+            others.restrict(rest);
+            self.swap_context(&mut others);
+            context.restrict(lanes);
         }
-        inner.reverse();
-        let mut stack = self.stack.split_off(self.floor);
-        stack.retain(|frame| frame.mask != 0);
-        Strand { now: std::mem::take(&mut self.now), stack, depth, inner, polled, gathers }
+        self.apart.push(Strand::new(context, state));
+        if rest != 0 && self.now.mask == 0 {
+            self.resume();
+            self.reconverge();
+        }
     }
 
-    /// Runs a strand; the warp is where the strand has left it, and nobody runs.
-    fn unpark(&mut self, strand: Strand) {
-        self.now = strand.now;
-        self.stack.extend(strand.stack);
-        for Inner { call, apart } in strand.inner {
-            self.proceed(call);
-            self.apart.extend(apart);
+    /// Parks some lanes of the running instruction. The others are before the instruction, and reconverge behind it.
+    pub(super) fn park_here(&mut self, lanes: u32, state: StrandState) {
+        let next = self.now.pc + 1;
+        if lanes != self.now.mask && self.now.join != next {
+            self.stack.push(Frame { pc: next, ..self.now });
+            self.now.join = next;
         }
-        // Its lanes may have exited in the meantime with none left.
+        self.park(lanes, state);
+    }
+
+    /// Runs a strand in place of the running one, which has no lanes or is parked.
+    pub(super) fn unpark(&mut self, index: usize) {
+        let mut strand = self.apart.remove(index);
+        self.swap_context(&mut strand.context);
         if self.now.mask & !(self.exited | self.returned) == 0 {
             self.resume();
         }
     }
 
-    /// Runs a strand instead of the running lanes.
-    fn switch(&mut self, to: usize, polled: bool, gathers: bool) {
-        let next = self.apart.remove(to);
-        let own = self.park(next.depth, polled, gathers);
-        self.apart.push(own);
-        self.unpark(next);
-    }
-
-    /// A strand that can go on, first one that has not polled since.
-    fn find_apart(&self) -> Option<usize> {
-        let find = |which: fn(&Strand) -> bool| self.apart.iter().position(which);
-        find(|strand| !strand.gathers && !strand.polled).or_else(|| find(|strand| !strand.gathers))
-    }
-
-    /// The running lanes poll: runs others of the warp that have not polled since; whether there are any.
-    pub(super) fn run_others(&mut self) -> bool {
-        if self.split() {
-            return true;
-        }
-        let next = self.find_apart();
-        if let Some(next) = next.filter(|next| !self.apart[*next].polled) {
-            self.switch(next, true, false);
-            return true;
-        }
-        // All have polled: the next time another one begins.
-        self.others_may_run();
-        if let Some(next) = next {
-            self.switch(next, false, false);
-        }
-        false
-    }
-
-    /// Strands that have polled may find something else now.
+    /// Lets strands that have polled ask again, because something may have changed.
     pub(super) fn others_may_run(&mut self) {
-        self.apart.iter_mut().for_each(|strand| strand.polled = false);
+        for strand in self.apart.iter_mut().filter(|strand| strand.has_polled()) {
+            strand.state = StrandState::Runnable;
+        }
     }
 
-    /// Lets the lanes run that wait for the running ones, in the same call or in one of its callers; whether there are any.
-    fn split(&mut self) -> bool {
-        let Some(depth) = (0..=self.calls.len()).rev().find(|depth| self.waiting(*depth) != 0) else {
+    /// The strand to run next, unless all wait or have polled.
+    pub(super) fn runnable(&self) -> Option<usize> {
+        let runnable = self.apart.iter().position(Strand::is_runnable);
+        runnable.or_else(|| self.apart.iter().position(Strand::is_at_join))
+    }
+
+    /// Runs another strand in place of the running one, which has no lanes or is parked. Returns false if all wait.
+    pub(super) fn pick(&mut self) -> bool {
+        let Some(next) = self.runnable().or_else(|| self.apart.iter().position(Strand::has_polled)) else {
             return false;
         };
-        let rest = self.waiting(depth);
-        let mut own = self.park(depth, true, false);
-        self.stack.extend(own.stack.iter().map(|frame| only(frame, rest)));
-        let lanes = own.now.mask;
-        own.stack.iter_mut().for_each(|frame| frame.mask &= lanes);
-        own.stack.retain(|frame| frame.mask != 0);
-        self.apart.push(own);
-        self.resume();
+        let at_join = self.apart[next].is_at_join();
+        self.unpark(next);
+        if at_join && self.now.mask != 0 {
+            let own = self.take_context();
+            self.note_forced(own.now.mask, |strand| strand.context.comes_to(&own, own.now));
+            self.put_back(own);
+        }
         true
     }
 
-    /// The running lanes have ended: runs a strand that waits at the same depth of calls; whether there is one.
-    pub(super) fn run_apart(&mut self) -> bool {
-        let depth = self.calls.len();
-        let find = |of: fn(&Strand) -> bool| self.apart.iter().position(|s| s.depth == depth && of(s));
-        let Some(next) = find(|strand| !strand.gathers).or_else(|| find(|_| true)) else { return false };
-        let strand = self.apart.remove(next);
-        self.unpark(strand);
-        true
+    fn put_back(&mut self, mut context: Context) {
+        self.swap_context(&mut context);
     }
 
-    /// Joins the strands that wait at the same instruction as the running lanes.
-    fn merge(&mut self) {
-        let same = |w: &Warp, s: &Strand| s.gathers && s.shape() == w.shape_from(s.depth);
-        while let Some(at) = self.apart.iter().position(|strand| same(self, strand)) {
-            let other = self.apart.remove(at);
-            let mut own = self.park(other.depth, false, false);
-            own.absorb(other);
-            self.unpark(own);
+    /// Records that lanes went on from a place where a strand that waits for them would have to come. If they exit, they
+    /// have missed it.
+    fn note_forced(&mut self, lanes: u32, comes: impl Fn(&Strand) -> bool) {
+        for strand in &self.apart {
+            if let Some(meeting) = strand.meeting()
+                && comes(strand)
+            {
+                self.forced |= lanes & meeting.named();
+            }
         }
     }
 
-    /// Before an instruction that lanes execute together: whether the running ones must wait for others, of `named`, or
-    /// have just been joined by some.
-    fn gather(&mut self, named: u32) -> bool {
-        let missing = |w: &Warp| named & w.present() & !w.now.mask;
-        let apart = self.apart.iter().fold(0, |all, strand| all | strand.lanes());
-        if missing(self) & apart == 0 {
-            return false;
-        }
-        let before = self.now.mask;
-        self.merge();
-        if missing(self) == 0 {
-            return self.now.mask != before;
-        }
-        let Some(next) = self.find_apart() else { return self.now.mask != before };
-        self.switch(next, false, true);
-        true
-    }
-}
-
-impl Worker<'_, '_> {
-    /// As [`Warp::gather`], for an operation that lanes of `mask` are about to execute.
+    /// The running lanes have come to where lanes reconverge: takes up the strands that wait there, and waits for those
+    /// that can still come.
     #[cold]
-    pub(super) fn gathers(&self, w: &mut Warp, mask: u32, op: &Op) -> Checked<bool> {
-        let named = match op {
-            Op::Shuffle(s) => s.mask,
-            Op::Vote { mask, .. }
-            | Op::Match { mask, .. }
-            | Op::Redux { mask, .. }
-            | Op::Elect { mask, .. }
-            | Op::WarpBarrier { mask } => *mask,
-            Op::Barrier(_)
-            | Op::ClusterArrive { .. }
-            | Op::ClusterWait
-            | Op::SetMaxRegisters { .. }
-            | Op::Mma(_)
-            | Op::LoadMatrix(_)
-            | Op::StoreMatrix(_)
-            | Op::MoveMatrix { .. }
-            | Op::Product(_)
-            | Op::LoadFragment(_)
-            | Op::StoreFragment(_)
-            | Op::Wgmma(_)
-            | Op::WgmmaFence
-            | Op::WgmmaCommit
-            | Op::WgmmaWait { .. } => return Ok(w.gather(u32::MAX)),
-            _ => return Ok(false),
-        };
-        if named == EXECUTING {
-            return Ok(false);
+    pub(super) fn reconverge(&mut self) {
+        if self.now.mask == 0 || self.apart.is_empty() {
+            return;
         }
-        let masks = *w.regs.get::<u32>(named, mask).map_err(|u| self.undefined(w, u))?;
-        let named = lanes(mask).fold(0, |all, lane| all | masks[lane]);
-        Ok(w.gather(named))
+        let mut own = self.take_context();
+        let arrived = |own: &Context, s: &Strand| s.is_at_join() && s.context.is_beside(own);
+        while let Some(at) = self.apart.iter().position(|strand| arrived(&own, strand)) {
+            own.absorb(self.apart.remove(at).context);
+        }
+        let comes = |strand: &Strand| strand.context.comes_to(&own, own.now);
+        match self.apart.iter().position(|strand| strand.is_runnable() && comes(strand)) {
+            Some(next) => {
+                self.apart.push(Strand::new(own, StrandState::AtJoin));
+                self.unpark(next);
+            }
+            None => {
+                self.note_forced(own.now.mask, comes);
+                self.put_back(own);
+            }
+        }
+    }
+
+    /// The running lanes have returned from a call: as [`Warp::reconverge`] for those that are still in it. Returns true
+    /// if the call is over for the running lanes, and false if another strand runs now.
+    pub(super) fn reconverge_behind_call(&mut self) -> bool {
+        let mut own = self.take_context();
+        while let Some(at) =
+            self.apart.iter().position(|strand| strand.is_at_join() && strand.context.is_beside(&own))
+        {
+            own.absorb(self.apart.remove(at).context);
+        }
+        let depth = own.calls.len();
+        let comes = |strand: &Strand| strand.context.shares_calls(&own, depth);
+        match self.apart.iter().position(|strand| strand.is_runnable() && comes(strand)) {
+            Some(next) => {
+                self.apart.push(Strand::new(own, StrandState::AtJoin));
+                self.unpark(next);
+                false
+            }
+            None => {
+                let lanes = own.lanes() & self.present();
+                self.note_forced(lanes, comes);
+                self.put_back(own);
+                true
+            }
+        }
+    }
+
+    /// Makes one strand of those that are at the same place.
+    pub(super) fn merge_runnable(&mut self) {
+        let mut at = 0;
+        while at < self.apart.len() {
+            let mut other = at + 1;
+            while other < self.apart.len() {
+                let [own, next] = [&self.apart[at], &self.apart[other]];
+                let plain = own.reduction.is_none() && next.reduction.is_none();
+                if plain && own.is_runnable() && next.is_runnable() && own.context.is_beside(&next.context) {
+                    let next = self.apart.remove(other);
+                    self.apart[at].context.absorb(next.context);
+                } else {
+                    other += 1;
+                }
+            }
+            at += 1;
+        }
+    }
+
+    /// Takes up the strands that wait for the whole warp at the running instruction. Returns true if there were any.
+    pub(super) fn absorb_aligned(&mut self) -> bool {
+        let mut own = self.take_context();
+        let before = own.now.mask;
+        let arrived = |own: &Context, s: &Strand| {
+            matches!(s.state, StrandState::Aligned) && s.context.is_beside(own)
+        };
+        while let Some(at) = self.apart.iter().position(|strand| arrived(&own, strand)) {
+            own.absorb(self.apart.remove(at).context);
+        }
+        let joined = own.now.mask != before;
+        self.put_back(own);
+        joined
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! Lanes of one `.sync` instruction may name different masks. The lanes that name the same mask form a group, and each
 //! group executes the instruction separately. A group must consist of exactly the lanes that its mask names, except
-//! those that have exited: a lane elsewhere would wait for ever here, or give a wrong value on other machines. The
-//! masks of two groups have no lane in common.
+//! those that have exited. The masks of two groups have no lane in common. From sm_70 on, lanes of a group may be at
+//! different instructions: [they wait for each other](super::meet), and come here together.
 
 use super::block::{Checked, Worker, show_lanes};
 use super::step::pred;

@@ -38,6 +38,9 @@ const MOST_FAILED_WAITS: u32 = 1 << 16;
 /// Lengths of turns where blocks are interleaved: some are so short that others run within a critical section.
 const MIXED_TURNS: [u64; 4] = [30, 300, 3000, TURN];
 
+/// Instructions that the other warps execute after a fault that may be a consequence.
+const MOST_AFTER_FAULT: u64 = 1 << 20;
+
 /// Rounds of turns between looks at the clock.
 const LOOKS: u64 = 8;
 
@@ -71,8 +74,31 @@ pub(super) struct Polling {
 }
 
 impl Worker<'_, '_> {
-    /// Gives warps so many rounds of turns, or until all have exited, or until all poll or wait.
+    /// Gives warps `most` rounds of turns, or runs them until all have exited, or until all poll or wait.
+    ///
+    /// A race or a missing value may follow from a barrier that other warps miss. The warp that showed it stops, and the
+    /// other warps go on: if one of them comes to such a barrier, this is the fault, and the first one stays postponed.
     pub(super) fn advance(&mut self, most: u64) -> Checked<Progress> {
+        let progress = self.advance_warps(most);
+        match (progress, self.postponed.take()) {
+            (progress, None) => progress,
+            (Ok(Progress::Paused), Some(first)) => {
+                self.postponed = Some(first);
+                Ok(Progress::Paused)
+            }
+            (Ok(Progress::Ended | Progress::Waits { .. }), Some(first)) => Err(first),
+            (Err(fault), Some(mut first)) => {
+                if fault.class.rank() != Class::DivergentBarrier.rank() {
+                    return Err(first);
+                }
+                first.instead = "correct the barrier first: it orders nothing, and this may follow from that";
+                self.postponed = Some(first);
+                Err(fault)
+            }
+        }
+    }
+
+    fn advance_warps(&mut self, most: u64) -> Checked<Progress> {
         let end = self.round.saturating_add(most);
         while !self.ready.is_empty() && self.failed_waits < MOST_FAILED_WAITS {
             if self.grid.stop.load(Relaxed) {
@@ -89,7 +115,24 @@ impl Worker<'_, '_> {
                 return Ok(Progress::Paused);
             }
         }
-        self.stuck().map(|()| Progress::Ended)
+        match self.postponed.take() {
+            None => self.stuck().map(|()| Progress::Ended),
+            Some(mut fault) => {
+                if self.misses_barrier(&fault) {
+                    fault.instead = "not all threads of the block reach the barrier between the two: move it out of the branch";
+                }
+                Err(fault)
+            }
+        }
+    }
+
+    /// Whether a warp waits at a barrier that lies between the two accesses of a race in the text. It would have ordered
+    /// them if all warps had reached it.
+    fn misses_barrier(&self, race: &Fault) -> bool {
+        let (Some(place), Some(other)) = (&race.place, &race.other) else { return false };
+        let waiting = self.warps.iter().filter_map(|w| self.barriers.waiting_at(w.index));
+        let mut lines = waiting.map(|(_, pc, ..)| self.place(pc).line);
+        lines.any(|line| other.place.line < line && line < place.line)
     }
 
     /// One turn for each warp that is ready; where all of them poll, whether each is as it was before.
@@ -102,7 +145,13 @@ impl Worker<'_, '_> {
             if self.land_due()? {
                 (self.failed_waits, self.effects) = (0, self.effects + 1);
             }
-            let pause = self.turn(w as usize)?;
+            let pause = match self.turn(w as usize) {
+                Ok(pause) => pause,
+                Err(fault) => {
+                    self.postpone(fault)?;
+                    continue;
+                }
+            };
             all_poll &= matches!(pause, Pause::Sleeps | Pause::Spins | Pause::Stays);
             all_stay &= pause == Pause::Stays;
             self.after_turn(w, pause)?;
@@ -111,6 +160,18 @@ impl Worker<'_, '_> {
         self.wake()?;
         let idle = all_poll && self.effects == before;
         Ok((all_poll).then_some(idle && all_stay && self.nothing_on_its_way()))
+    }
+
+    /// Keeps a fault that may be a consequence. The warp does not run any more.
+    fn postpone(&mut self, fault: Box<Fault>) -> Checked<()> {
+        if !fault.class.may_follow_from_barriers() || self.warps.len() == 1 {
+            return Err(fault);
+        }
+        if self.postponed.is_none() {
+            self.postponed = Some(fault);
+            self.fuel = self.fuel.min(MOST_AFTER_FAULT);
+        }
+        Ok(())
     }
 
     fn after_turn(&mut self, w: u32, pause: Pause) -> Checked<()> {
@@ -226,7 +287,7 @@ impl Worker<'_, '_> {
         if pause == Pause::Sleeps {
             let state = state(w);
             let same = std::mem::replace(&mut w.polling.slept, state) == state;
-            return Ok(self.poll(w, if same { Pause::Stays } else { Pause::Sleeps }));
+            return self.poll(w, if same { Pause::Stays } else { Pause::Sleeps });
         }
         // A warp that computes for long is looked at ever less often.
         let quiet = w.polling.quiet;
@@ -247,17 +308,17 @@ impl Worker<'_, '_> {
                 return Ok(pause);
             }
             if w.now.pc == pc && state(w) == start {
-                return Ok(self.poll(w, Pause::Stays));
+                return self.poll(w, Pause::Stays);
             }
         }
         let long = w.polling.quiet >= MOST_QUIET && w.polling.asks;
-        Ok(if long { self.poll(w, Pause::Spins) } else { Pause::Turn })
+        if long { self.poll(w, Pause::Spins) } else { Ok(Pause::Turn) }
     }
 
     /// A warp polls, unless others of its lanes can run.
-    fn poll(&mut self, w: &mut Warp, pause: Pause) -> Pause {
-        w.polling.again = !w.run_others();
-        if w.polling.again { pause } else { Pause::Turn }
+    fn poll(&mut self, w: &mut Warp, pause: Pause) -> Checked<Pause> {
+        w.polling.again = !self.run_others(w)?;
+        Ok(if w.polling.again { pause } else { Pause::Turn })
     }
 
     fn note_asked(&self, w: &mut Warp) {
@@ -347,8 +408,12 @@ impl Worker<'_, '_> {
         let (who, line) = (self.warp_name(warp), |pc: u32| self.place(pc).line);
         match (w.present(), w.polling.asked) {
             (0, _) => format!("{who} has exited"),
-            (_, Some((pc, _))) => format!("{who} polls without success in line {}", line(pc)),
-            (_, None) => format!("{who} is in a loop that nobody ends, at line {}", line(w.now.pc)),
+            (_, Some((pc, _))) => {
+                format!("{who} polls without success in line {}{}", line(pc), self.waiting_lanes(w))
+            }
+            (_, None) => {
+                format!("{who} is in a loop that nobody ends, at line {}{}", line(w.now.pc), self.waiting_lanes(w))
+            }
         }
     }
 

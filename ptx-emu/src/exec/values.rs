@@ -167,6 +167,13 @@ impl Worker<'_, '_> {
         self.values().into_iter().for_each(|values| values.pending = pending.clone());
     }
 
+    /// Forgets the instruction that was about to be executed.
+    pub(super) fn forget_pending_values(&mut self) {
+        if let Some(values) = self.values() {
+            values.pending = None;
+        }
+    }
+
     /// Looks at what the instruction has given.
     pub(super) fn after_values(&mut self, w: &mut Warp) {
         let Some(p) = self.values().and_then(|values| values.pending.take()) else { return };

@@ -24,6 +24,14 @@ pub(super) struct Lost {
     lanes: u32,
 }
 
+impl Lost {
+    /// Keeps some of the lanes. Returns false if none is left.
+    pub(super) fn keep(&mut self, lanes: u32) -> bool {
+        self.lanes &= lanes;
+        self.lanes != 0
+    }
+}
+
 /// Warps a multiprocessor holds.
 const WARPS: u32 = 64;
 
@@ -66,6 +74,8 @@ pub(crate) struct Warp {
     pub(super) lost: Vec<Lost>,
     /// Lanes that run apart from those of `now` and `stack`.
     pub(super) apart: Vec<Strand>,
+    /// Lanes that went past the place where they would have reconverged with lanes that wait for them.
+    pub(super) forced: u32,
     /// What it has done that other threads can see, counted.
     pub(super) effects: u64,
     pub(super) polling: Polling,
@@ -90,13 +100,19 @@ fn resize<R: Raw>(file: &mut File<R>, slots: u32) {
     file.defined.resize(slots as usize, 0);
 }
 
+impl Regs {
+    /// Makes room for registers: of 32 bits, of 64 bits, and predicates.
+    pub(super) fn fit(&mut self, [w32, w64, pred]: [u32; 3]) {
+        resize(&mut self.w32, w32);
+        resize(&mut self.w64, w64);
+        self.pred.resize(pred as usize, 0);
+        self.pred_defined.resize(pred as usize, 0);
+    }
+}
+
 /// Makes room for the registers of a routine, with constants in place.
 pub(super) fn fit_registers(regs: &mut Regs, routine: &Routine, variables: &[u64]) {
-    let [w32, w64, pred] = routine.slots;
-    resize(&mut regs.w32, w32);
-    resize(&mut regs.w64, w64);
-    regs.pred.resize(pred as usize, 0);
-    regs.pred_defined.resize(pred as usize, 0);
+    regs.fit(routine.slots);
     for (bank, slot, value) in &routine.constants {
         let value = match *value {
             Constant::Bits(bits) => bits,
@@ -138,6 +154,8 @@ impl Warp {
         let threads = id.threads.iter().product::<u32>() - self.number * 32;
         self.live = u32::MAX >> (32 - threads.min(32));
         self.exited = 0;
+        self.forced = 0;
+        self.forget_strands();
         // A fault in another block may have ended the last one within a call.
         if let Some(outermost) = self.calls.drain(..).next() {
             self.regs = outermost.regs;
@@ -147,7 +165,6 @@ impl Warp {
         (self.returned, self.floor) = (0, 0);
         self.stack.clear();
         self.lost.clear();
-        self.apart.clear();
         self.polling = Polling::default();
         self.local_init.fill([0; 32]);
         let mut regs = std::mem::take(&mut self.regs);

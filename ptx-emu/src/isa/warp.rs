@@ -59,10 +59,8 @@ fn block_barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         BarrierForm::Red => Some(d.require(&[(".popc", 0), (".and", 1), (".or", 2)])?),
         _ => None,
     };
-    if d.inst.opcode == "barrier" {
-        // Without .aligned, lanes may arrive apart; here they must arrive together all the same.
-        d.eat(".aligned");
-    }
+    // `bar` is `barrier.aligned`. Old targets need convergence with and without it.
+    let aligned = d.inst.opcode == "bar" || d.eat(".aligned") || !d.schedules_independently();
     let first = usize::from(reduction.is_some());
     let kind = match (form, reduction) {
         (BarrierForm::Sync, _) => BarrierKind::Sync,
@@ -86,7 +84,7 @@ fn block_barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     check_literals(d, first, counted)?;
     let id = d.src(first, Type::U32)?;
     let count = if counted { Some(d.src(first + 1, Type::U32)?) } else { None };
-    Ok(Op::Barrier(Box::new(Barrier { kind, id, count })))
+    Ok(Op::Barrier(Box::new(Barrier { kind, id, count, aligned })))
 }
 
 /// Literal barrier numbers and thread counts are checked before anything runs.

@@ -297,10 +297,10 @@ fn shuffle_without_some_lanes() {
         SETUP,
         Class::InactiveLane,
         "
-        InactiveLane: the mask 0xffffffff names lanes 8-31, not among those that execute this
+        InactiveLane: the mask 0xffffffff names lanes 8-31, which exit without executing this
         in k, block (0,0,0), thread (8,0,0)
         at line 16: `@%p0 shfl.sync.bfly.b32 %r0, %t, 1, 31, -1`
-        all lanes that the mask names must execute it together, and no others",
+        all lanes that the mask names must execute the same instruction, with the same qualifiers and mask",
     );
 }
 
@@ -331,6 +331,34 @@ fn shuffle_from_a_lane_outside() {
         at line 16: `@%p0 shfl.sync.idx.b32 %r0, %t, 9, 31, 0xff`
         all lanes that the mask names must execute it together, and no others",
     );
+}
+
+/// The barrier that part of a warp misses comes before the race that it does not prevent.
+#[test]
+fn divergent_barrier_before_its_race() {
+    let body = "
+        .shared .b32 s[1];
+        setp.eq.u32 %p0, %t, 0;
+        @%p0 st.shared.u32 [s], 7;
+        setp.ge.u32 %p1, %t, 72;
+        @%p1 bar.sync 0;
+        ld.shared.u32 %r0, [s];
+        bar.sync 0;
+        st.global.u32 [%out], %r0;";
+    check(body, SETUP_96, Class::DivergentBarrier, "
+        DivergentBarrier: a barrier is executed by lanes 8-31 of a warp that has lanes 0-31
+        in k, block (0,0,0), thread (72,0,0)
+        at line 20: `@%p1 bar.sync 0`
+        all threads of the warp must reach it together: move it out of the branch, or let no thread exit before");
+    // Whole warps miss the barrier.
+    let fault = fault(&body.replace("72", "64"), SETUP_96);
+    assert_eq!((fault.class, fault.instead), (
+        Class::SharedRace,
+        "not all threads of the block reach the barrier between the two: move it out of the branch",
+    ));
+    // The load comes before the store.
+    let late = body.replace("setp.eq.u32 %p0, %t, 0", "setp.eq.u32 %p0, %t, 95");
+    assert_eq!(self::fault(&late, SETUP_96).class, Class::DivergentBarrier);
 }
 
 #[test]

@@ -28,6 +28,7 @@ mod locks;
 mod logic;
 mod machine;
 mod matrix;
+mod meeting;
 mod memory;
 mod nvrtc;
 mod old;

@@ -1,0 +1,582 @@
+//! Lanes of a warp that meet at different instructions (manual, "shfl.sync", "barrier").
+//!
+//! From sm_70 on, a lane that executes a `.sync` instruction waits until all lanes of its mask that have not exited execute
+//! an instruction of the same kind, with the same qualifiers and the same mask. It may be another instruction of the text,
+//! in another branch, in another round of a loop or in another function. A barrier without `.aligned` waits in the same way
+//! for the other lanes of the warp, before the warp arrives at the barrier of the block.
+//!
+//! Lanes that must wait become a [strand](super::strands), and the rest of the warp goes on. When the last lane
+//! arrives, the operands of all lanes are copied to the registers of an auxiliary warp, which executes the instruction
+//! once. Lanes whose group is complete from the start do not come here.
+//!
+//! It is a fault if all lanes of the warp have exited or wait, and no group is complete. A lane that exits is not waited
+//! for, unless it went past the place where it would have reconverged with those that wait: then it has missed
+//! them. On the GPU such a launch may hang, and whether it does depends on the compiler.
+
+use super::barrier::{BarrierUse, reduces};
+use super::block::{Checked, Worker, show_lanes};
+use super::lanes;
+use super::regs::{Regs, Undefined};
+use super::step::pred;
+use super::strands::{Strand, StrandState};
+use super::tolerated::parts;
+use super::warp::Warp;
+use crate::code::{Barrier, EXECUTING, Op, PredSource, Shuffle, Vote};
+use crate::fault::OtherPlace;
+use crate::{Class, Fault};
+
+/// An instruction that lanes execute together, wherever they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Meeting {
+    /// The kind of instruction and its qualifiers.
+    kind: String,
+    /// The mask that the lanes name, or all lanes for a barrier.
+    named: u32,
+    /// The barrier's number and thread count.
+    barrier: Option<(u32, u32)>,
+    /// The instruction, where lanes can meet at the same one only.
+    pc: Option<u32>,
+}
+
+impl Meeting {
+    pub(super) fn named(&self) -> u32 {
+        self.named
+    }
+}
+
+/// The outcome of the check before an instruction that lanes execute together.
+pub(super) enum Gathering {
+    /// The running lanes execute the instruction.
+    Executes,
+    /// Other lanes run, or the running ones have become more.
+    Elsewhere,
+    /// All lanes of the warp have arrived at a barrier, and wait for other warps.
+    Waits,
+}
+
+/// The next step of a warp whose running lanes have ended.
+pub(super) enum Scheduled {
+    Running,
+    Waits,
+    Ended,
+}
+
+/// Registers of the auxiliary warp.
+const A: u32 = 0;
+const B: u32 = 1;
+const C: u32 = 2;
+const D: u32 = 3;
+const MASK: u32 = 4;
+/// Predicates of the auxiliary warp.
+const HOLDS: u32 = 0;
+const P: u32 = 1;
+
+/// The register with the mask of a `.sync` instruction.
+fn mask_register(op: &Op) -> Option<u32> {
+    match op {
+        Op::Shuffle(s) => Some(s.mask),
+        Op::Vote { mask, .. }
+        | Op::Match { mask, .. }
+        | Op::Redux { mask, .. }
+        | Op::Elect { mask, .. }
+        | Op::WarpBarrier { mask } => Some(*mask),
+        _ => None,
+    }
+}
+
+/// Whether all lanes of the warp must execute an instruction together.
+fn is_aligned(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Barrier(_)
+            | Op::ClusterArrive { .. }
+            | Op::ClusterWait
+            | Op::SetMaxRegisters { .. }
+            | Op::Mma(_)
+            | Op::LoadMatrix(_)
+            | Op::StoreMatrix(_)
+            | Op::MoveMatrix { .. }
+            | Op::Product(_)
+            | Op::LoadFragment(_)
+            | Op::StoreFragment(_)
+            | Op::Wgmma(_)
+            | Op::WgmmaFence
+            | Op::WgmmaCommit
+            | Op::WgmmaWait { .. }
+    )
+}
+
+/// The register and the predicate that an instruction writes.
+fn results(op: &Op) -> (Option<u32>, Option<u32>) {
+    match op {
+        Op::Shuffle(s) => (s.d, s.p),
+        Op::Vote { mode: Vote::Ballot, d, .. } => (Some(*d), None),
+        Op::Vote { d, .. } => (None, Some(*d)),
+        Op::Match { d, p, .. } => (Some(*d), *p),
+        Op::Redux { d, .. } => (Some(*d), None),
+        Op::Elect { d, p, .. } => (*d, Some(*p)),
+        _ => (None, None),
+    }
+}
+
+/// An instruction with the registers of the auxiliary warp.
+fn auxiliary(op: &Op) -> Op {
+    match op {
+        Op::Shuffle(s) => Op::Shuffle(Box::new(Shuffle {
+            mode: s.mode,
+            d: Some(D),
+            p: Some(P),
+            a: A,
+            b: B,
+            c: C,
+            mask: MASK,
+        })),
+        Op::Vote { mode, .. } => Op::Vote {
+            mode: *mode,
+            d: if *mode == Vote::Ballot { D } else { P },
+            pred: PredSource::Register { slot: HOLDS, negated: false },
+            mask: MASK,
+        },
+        Op::Match { all, wide, .. } => {
+            Op::Match { all: *all, d: D, p: all.then_some(P), a: A, wide: *wide, mask: MASK }
+        }
+        Op::Redux { f, .. } => Op::Redux { f: *f, d: D, a: A, mask: MASK },
+        Op::Elect { .. } => Op::Elect { d: Some(D), p: P, mask: MASK },
+        _ => Op::WarpBarrier { mask: MASK },
+    }
+}
+
+/// Reads the operands that lanes must have written. The register that a shuffle passes on may lack a value.
+fn check_operands(regs: &Regs, mask: u32, op: &Op) -> Result<(), Undefined> {
+    match op {
+        Op::Shuffle(s) => {
+            regs.get::<u32>(s.b, mask)?;
+            regs.get::<u32>(s.c, mask)?;
+        }
+        Op::Vote { pred: source, .. } => {
+            pred(regs, *source, mask)?;
+        }
+        Op::Match { a, wide: true, .. } => {
+            regs.get::<u64>(*a, mask)?;
+        }
+        Op::Match { a, .. } | Op::Redux { a, .. } => {
+            regs.get::<u32>(*a, mask)?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Copies the operands of lanes to the auxiliary warp.
+fn copy_operands(to: &mut Regs, from: &Regs, mask: u32, op: &Op) -> Result<(), Undefined> {
+    match op {
+        Op::Shuffle(s) => {
+            let known = mask & from.w32.defined[s.a as usize];
+            to.set(A, known, &from.w32.lanes[s.a as usize]);
+            for (without, fault) in from.put_off_of(s.a) {
+                to.put_off(32, A, without & mask, fault);
+            }
+            to.set(B, mask, from.get::<u32>(s.b, mask)?);
+            to.set(C, mask, from.get::<u32>(s.c, mask)?);
+        }
+        Op::Vote { pred: source, .. } => to.set_pred(HOLDS, mask, pred(from, *source, mask)?),
+        Op::Match { a, wide: true, .. } => to.set(A, mask, from.get::<u64>(*a, mask)?),
+        Op::Match { a, .. } | Op::Redux { a, .. } => to.set(A, mask, from.get::<u32>(*a, mask)?),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Copies the results of lanes from the auxiliary warp to the running lanes.
+fn copy_results(w: &mut Warp, from: &Regs, mask: u32, op: &Op) {
+    let (d, p) = results(op);
+    if let Some(d) = d {
+        let known = mask & from.w32.defined[D as usize];
+        w.regs.set(d, known, &from.w32.lanes[D as usize]);
+        let mut lost = mask & !known;
+        for (without, fault) in from.put_off_of(D) {
+            if without & mask != 0 {
+                w.regs.put_off(32, d, without & mask, fault);
+                lost &= !without;
+            }
+        }
+        w.lose(d, mask, lost);
+    }
+    if let Some(p) = p {
+        w.regs.set_pred(p, mask, from.pred[P as usize]);
+    }
+}
+
+impl Warp {
+    /// The lanes of a mask that are waited for and are not among `arrived`.
+    fn missing(&self, named: u32, arrived: u32) -> u32 {
+        named & self.live & !(self.exited & !self.forced) & !arrived
+    }
+}
+
+impl Worker<'_, '_> {
+    /// Before an instruction that not all lanes of the warp are about to execute: lets others run if they must execute it
+    /// too.
+    #[cold]
+    pub(super) fn gather_lanes(&mut self, w: &mut Warp, mask: u32, op: &Op) -> Checked<Gathering> {
+        if let Some(register) = mask_register(op) {
+            return self.gather_named(w, mask, op, register);
+        }
+        match op {
+            Op::Barrier(b) if !b.aligned => self.gather_at_barrier(w, mask, b),
+            Op::MbarrierWait(_) => Ok(self.let_others_run(w)),
+            op if is_aligned(op) => self.gather_aligned(w),
+            _ => Ok(Gathering::Executes),
+        }
+    }
+
+    fn gather_named(&mut self, w: &mut Warp, mask: u32, op: &Op, register: u32) -> Checked<Gathering> {
+        if register == EXECUTING {
+            return Ok(Gathering::Executes);
+        }
+        let masks = *w.regs.get::<u32>(register, mask).map_err(|u| self.undefined(w, u))?;
+        let Some(group) = self.incomplete_group(w, mask, &masks) else { return Ok(Gathering::Executes) };
+        let named = masks[group.trailing_zeros() as usize];
+        let independent = self.grid.code.independent;
+        if !independent && w.missing(named, group) & w.lanes_apart() == 0 {
+            return Ok(Gathering::Executes);
+        }
+        check_operands(&w.regs, group, op).map_err(|u| self.undefined(w, u))?;
+        let kind = self.kind(w.now.pc);
+        let pc = (!independent).then_some(w.now.pc);
+        w.park_here(group, StrandState::Waits(Meeting { kind, named, barrier: None, pc }));
+        self.arrived(w)
+    }
+
+    /// A group of lanes that name the same mask and lack some of its lanes. There is none if the masks are wrong, which
+    /// the instruction itself reports.
+    fn incomplete_group(&self, w: &Warp, mask: u32, masks: &[u32; 32]) -> Option<u32> {
+        let mut left = mask;
+        let mut seen = 0;
+        let mut found = None;
+        while left != 0 {
+            let named = masks[left.trailing_zeros() as usize];
+            let group = lanes(left).filter(|l| masks[*l] == named).fold(0, super::set_bit);
+            if group & !named != 0 || seen & named != 0 {
+                return None;
+            }
+            if w.missing(named, group) != 0 && found.is_none() {
+                found = Some(group);
+            }
+            seen |= named;
+            left &= !group;
+        }
+        found
+    }
+
+    fn gather_at_barrier(&mut self, w: &mut Warp, mask: u32, b: &Barrier) -> Checked<Gathering> {
+        if w.missing(u32::MAX, mask) == 0 {
+            return Ok(Gathering::Executes);
+        }
+        let BarrierUse { id, count } = self.barrier_use(w, mask, b)?;
+        self.holds(w, mask, b.kind)?;
+        let meeting =
+            Meeting { kind: self.kind(w.now.pc), named: u32::MAX, barrier: Some((id, count)), pc: None };
+        w.park_here(mask, StrandState::Waits(meeting));
+        self.arrived(w)
+    }
+
+    /// The opcode of an instruction, with its qualifiers in one order and without those that change nothing.
+    fn kind(&self, pc: u32) -> String {
+        let (opcode, _) = parts(&self.grid.code.places[pc as usize]);
+        let mut parts: Vec<&str> = opcode.split('.').filter(|part| *part != "cta").collect();
+        parts[1..].sort_unstable();
+        parts.join(".")
+    }
+
+    /// Lanes wait: completes the groups that are complete now, and lets other lanes run.
+    fn arrived(&mut self, w: &mut Warp) -> Checked<Gathering> {
+        self.forget_pending();
+        Ok(if self.complete_meetings(w)? { Gathering::Waits } else { Gathering::Elsewhere })
+    }
+
+    /// Lanes are about to wait for an mbarrier, and the whole warp with them: lets others run first.
+    fn let_others_run(&mut self, w: &mut Warp) -> Gathering {
+        match w.runnable() {
+            Some(next) => {
+                self.forget_pending();
+                let all = w.lanes();
+                w.park(all, StrandState::Polled);
+                w.unpark(next);
+                Gathering::Elsewhere
+            }
+            None => Gathering::Executes,
+        }
+    }
+
+    /// Before an `.aligned` instruction: waits for lanes of other strands.
+    fn gather_aligned(&mut self, w: &mut Warp) -> Checked<Gathering> {
+        if w.lanes_apart() & !w.now.mask == 0 {
+            return Ok(Gathering::Executes);
+        }
+        self.forget_pending();
+        let joined = w.absorb_aligned();
+        if w.lanes_apart() & !w.now.mask != 0 {
+            let all = w.lanes();
+            w.park(all, StrandState::Aligned);
+            if w.pick() {
+                return Ok(Gathering::Elsewhere);
+            }
+            // All the others wait: for the running lanes, or the instruction reports that they are not there.
+            if w.apart.iter().any(|strand| strand.meeting().is_some()) {
+                return Err(self.never_met(w));
+            }
+            w.unpark(w.apart.len() - 1);
+        }
+        Ok(if joined { Gathering::Elsewhere } else { Gathering::Executes })
+    }
+
+    /// Executes the instructions of the groups that are complete. Returns true if the warp waits at a barrier now.
+    fn complete_meetings(&mut self, w: &mut Warp) -> Checked<bool> {
+        let mut waits = false;
+        while let Some((meeting, arrived)) = complete_meeting(w) {
+            let mut strands = std::mem::take(&mut w.apart);
+            let of_meeting = |s: &Strand| s.meeting() == Some(&meeting);
+            let done = match meeting.barrier {
+                None => self.exchange(w, &mut strands, &of_meeting, &meeting, arrived),
+                Some(_) => Ok(()),
+            };
+            w.apart = strands;
+            done?;
+            if let Some(barrier) = meeting.barrier {
+                waits |= self.arrive_together(w, &meeting, arrived, barrier)?;
+                continue;
+            }
+            for strand in w.apart.iter_mut().filter(|s| of_meeting(s)) {
+                strand.context.now.pc += 1;
+                strand.state = StrandState::Runnable;
+            }
+            w.merge_runnable();
+        }
+        Ok(waits)
+    }
+
+    /// Executes one instruction for the lanes of several strands.
+    fn exchange(
+        &mut self,
+        w: &mut Warp,
+        strands: &mut [Strand],
+        of_meeting: &dyn Fn(&Strand) -> bool,
+        meeting: &Meeting,
+        arrived: u32,
+    ) -> Checked<()> {
+        let ops = &self.grid.code.ops[..];
+        let mut all = Warp {
+            index: w.index,
+            number: w.number,
+            rank: w.rank,
+            live: w.live,
+            exited: w.exited,
+            ..Warp::default()
+        };
+        all.regs.fit([MASK + 1, A + 1, P + 1]);
+        all.regs.set(MASK, arrived, &[meeting.named; 32]);
+        for strand in strands.iter_mut().filter(|s| of_meeting(s)) {
+            let mask = strand.context.now.mask;
+            all.now = strand.context.now;
+            let op = &ops[all.now.pc as usize].op;
+            let copied = copy_operands(&mut all.regs, &strand.context.regs, mask, op);
+            copied.map_err(|u| self.undefined(&all, u))?;
+        }
+        let op = auxiliary(&ops[all.now.pc as usize].op);
+        match self.rare(&mut all, arrived, &op) {
+            Ok(done) => done.map_err(|u| self.undefined(&all, u))?,
+            Err(mut fault) => {
+                // The auxiliary warp is at the instruction of one strand only.
+                let blamed = |s: &&Strand| of_meeting(s) && s.context.now.mask & fault.lanes != 0;
+                if let Some(strand) = strands.iter().find(blamed) {
+                    let calls = strand.context.calls.iter().rev();
+                    fault.calls = calls.map(|call| self.place(call.now.pc)).collect();
+                    fault.place = Some(self.place(strand.context.now.pc));
+                }
+                return Err(fault);
+            }
+        }
+        for strand in strands.iter_mut().filter(|s| of_meeting(s)) {
+            w.swap_context(&mut strand.context);
+            let op = &ops[w.now.pc as usize].op;
+            let mask = w.now.mask;
+            copy_results(w, &all.regs, mask, op);
+            w.swap_context(&mut strand.context);
+        }
+        w.forced &= !arrived;
+        Ok(())
+    }
+
+    /// All lanes of a warp have arrived at a barrier, at several instructions. Returns true if the warp must wait.
+    fn arrive_together(
+        &mut self,
+        w: &mut Warp,
+        meeting: &Meeting,
+        arrived: u32,
+        (id, count): (u32, u32),
+    ) -> Checked<bool> {
+        let ops = &self.grid.code.ops[..];
+        let mut holds = 0;
+        let mut first = None;
+        for i in 0..w.apart.len() {
+            if w.apart[i].meeting() != Some(meeting) {
+                continue;
+            }
+            let Op::Barrier(b) = &ops[w.apart[i].context.now.pc as usize].op else { continue };
+            let mut strands = std::mem::take(&mut w.apart);
+            let strand = &mut strands[i];
+            w.swap_context(&mut strand.context);
+            let own = self.holds(w, w.now.mask, b.kind);
+            w.swap_context(&mut strand.context);
+            if first.is_some() {
+                strand.context.now.pc += 1;
+                strand.reduction = reduces(b.kind).then_some(b.kind);
+            }
+            strand.state = StrandState::Runnable;
+            w.apart = strands;
+            holds |= own?;
+            first = first.or(Some((i, b)));
+        }
+        let Some((first, b)) = first else { return Ok(false) };
+        // The running strand has no lanes left, since all of them have arrived.
+        w.unpark(first);
+        w.forced &= !arrived;
+        w.effects += 1;
+        let waits = self.arrive(w, b.kind, BarrierUse { id, count }, arrived, holds)?;
+        w.now.pc += 1;
+        Ok(waits)
+    }
+
+    /// The running lanes have ended or have returned from a call: continues with others of the warp.
+    #[cold]
+    pub(super) fn schedule(&mut self, w: &mut Warp) -> Checked<Scheduled> {
+        self.forget_pending();
+        if !w.calls.is_empty() {
+            if w.reconverge_behind_call() {
+                self.leave(w)?;
+                w.reconverge();
+            }
+            return Ok(Scheduled::Running);
+        }
+        if self.complete_meetings(w)? {
+            return Ok(Scheduled::Waits);
+        }
+        if w.now.mask != 0 || w.pick() {
+            return Ok(Scheduled::Running);
+        }
+        if w.apart.iter().any(|strand| strand.meeting().is_some()) {
+            return Err(self.never_met(w));
+        }
+        match w.apart.is_empty() {
+            true => Ok(Scheduled::Ended),
+            false => {
+                w.unpark(0);
+                Ok(Scheduled::Running)
+            }
+        }
+    }
+
+    /// The running lanes poll: runs others of the warp that have not polled since. Returns false if there are none.
+    pub(super) fn run_others(&mut self, w: &mut Warp) -> Checked<bool> {
+        if w.lanes() & !w.now.mask != 0 {
+            let polling = w.now.mask;
+            w.park(polling, StrandState::Polled);
+            return Ok(true);
+        }
+        if w.apart.is_empty() {
+            return Ok(false);
+        }
+        self.complete_meetings(w)?;
+        let all = w.lanes();
+        let progress = w.runnable().is_some();
+        if progress || w.apart.iter().any(|s| matches!(s.state, StrandState::Polled)) {
+            w.park(all, StrandState::Polled);
+            w.pick();
+        }
+        if !progress {
+            // All have polled: the next time another one begins.
+            w.others_may_run();
+        }
+        Ok(progress)
+    }
+
+    /// The lanes of a warp that wait for others of it, as part of a sentence about the warp.
+    pub(super) fn waiting_lanes(&self, w: &Warp) -> String {
+        let waiting = w.apart.iter().filter(|strand| strand.meeting().is_some());
+        let lanes = waiting.map(|strand| {
+            let line = self.place(strand.context.now.pc).line;
+            format!(", and its {} wait in line {line} for other lanes of the warp", show_lanes(strand.context.lanes()))
+        });
+        lanes.collect()
+    }
+
+    /// The fault of lanes that wait for others of their warp which never arrive.
+    fn never_met(&mut self, w: &mut Warp) -> Box<Fault> {
+        let Some(first) = w.apart.iter().position(|strand| strand.meeting().is_some()) else {
+            return self.fault(w, w.now.mask, Class::InactiveLane, "lanes of the warp wait for each other");
+        };
+        let Some(meeting) = w.apart[first].meeting().cloned() else { unreachable!("it was found above") };
+        let same = w.apart.iter().filter(|s| s.meeting() == Some(&meeting));
+        let arrived = same.fold(0, |all, s| all | s.context.lanes());
+        let missing = w.missing(meeting.named, arrived);
+        let other = w.apart.iter().find(|s| s.context.lanes() & missing != 0 && s.meeting() != Some(&meeting));
+        let other = other.map(|s| (s.context.lanes() & missing, s.context.now.pc, s.meeting().cloned()));
+        w.unpark(first);
+        let class = match meeting.barrier {
+            Some(_) => Class::DivergentBarrier,
+            None => Class::InactiveLane,
+        };
+        let waited_for = match meeting.barrier {
+            Some((id, _)) => format!(
+                "{} of the warp wait at barrier {id} for {}",
+                show_lanes(arrived),
+                show_lanes(missing)
+            ),
+            None => format!("the mask 0x{:08x} names {}", meeting.named, show_lanes(missing)),
+        };
+        let reason = match &other {
+            None if missing.is_power_of_two() => "which exits without executing this".into(),
+            None => "which exit without executing this".into(),
+            Some((who, pc, theirs)) => {
+                let verb = if who.is_power_of_two() { "waits" } else { "wait" };
+                let line = self.place(*pc).line;
+                let who = if *who == missing { "which".into() } else { format!("of which {}", show_lanes(*who)) };
+                match theirs {
+                    Some(m) if m.kind == meeting.kind && m.named != meeting.named => {
+                        format!("{who} {verb} in line {line} with the mask 0x{:08x}", m.named)
+                    }
+                    Some(m) if m.kind == meeting.kind && m.barrier != meeting.barrier => {
+                        let (id, count) = m.barrier.unwrap_or_default();
+                        format!("{who} {verb} in line {line} at barrier {id} for {count} threads")
+                    }
+                    _ => format!("{who} {verb} in line {line} at another instruction"),
+                }
+            }
+        };
+        let mut fault = self.fault(w, missing, class, format!("{waited_for}, {reason}"));
+        fault.instead = match meeting.barrier {
+            Some(_) => "all lanes of the warp must reach the same barrier, with the same thread count",
+            None => {
+                "all lanes that the mask names must execute the same instruction, with the same qualifiers and mask"
+            }
+        };
+        fault.other = other.map(|(who, pc, _)| OtherPlace {
+            place: self.place(pc),
+            did: if who.is_power_of_two() { "waits" } else { "wait" },
+            who: show_lanes(who),
+        });
+        fault
+    }
+}
+
+/// A meeting at which all lanes that are waited for have arrived, and these lanes.
+fn complete_meeting(w: &Warp) -> Option<(Meeting, u32)> {
+    let meetings = w.apart.iter().filter_map(Strand::meeting);
+    let with_lanes = meetings.map(|meeting| {
+        let same = w.apart.iter().filter(|s| s.meeting() == Some(meeting));
+        (meeting, same.fold(0, |all, s| all | s.context.lanes()))
+    });
+    let mut complete = with_lanes.filter(|(meeting, arrived)| w.missing(meeting.named, *arrived) == 0);
+    complete.next().map(|(meeting, arrived)| (meeting.clone(), arrived))
+}
