@@ -4,9 +4,10 @@
 //!
 //! - `start`: the device and its compute capability;
 //! - `launch`: `kernel`, `where` it was launched, `grid`, `block`, `shared`, and the instructions that it executed;
-//! - `finding`: `class`, `text`, and for a kernel `kernel`, `block`, `thread`, `address`; `places` are the instructions to
-//!   blame, the first one first, each with `kernel`, `did`, `line`, `column`, `text` and, where `.loc` says so, `file`, `file_line`
-//!   and `file_column`;
+//! - `finding`: `class` and `text`. For a kernel also `kernel`, `block`, `thread`, `address`, `what` happened, what to do
+//!   `instead`, the `memory` at the address, and the `rank` of the class among causes and consequences. `places` are the
+//!   instructions to blame, the first one first, and `calls` lead to the first one. Each has `kernel`, `did`, `line`, `column`,
+//!   `text` and, where `.loc` says so, `file`, `file_line`, `file_column` and the places where it was `inlined_at`;
 //! - `leak`: `what` it is, and its `address` and `bytes`, or its `handle` and `name`;
 //! - `end`: how many lines of each kind there were, and whether work was forgotten (`forgot`) because too much of it ran side by
 //!   side to compare all. A process that is killed writes none.
@@ -17,7 +18,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ptx_emu::{Conflict, ConflictKind, Fault, OtherPlace, SourcePlace};
+use ptx_emu::{Conflict, ConflictKind, Fault, OtherPlace, RustPlace, SourcePlace};
 
 /// A file that lines are appended to, each in one write, so that several processes may share it.
 pub(crate) struct Report(Mutex<Lines>);
@@ -97,7 +98,11 @@ impl Details {
     /// The thread, and the instructions to blame.
     pub(crate) fn of_fault(fault: &Fault) -> Self {
         let mut object = Object::new().text("kernel", &fault.kernel).numbers("block", fault.block);
-        object = object.numbers("thread", fault.thread);
+        object = object.numbers("thread", fault.thread).text("what", &fault.what);
+        object = object.text("instead", fault.instead).number("rank", fault.class.rank());
+        if let Some(location) = fault.location() {
+            object = object.text("memory", &location);
+        }
         if let Some(address) = fault.address {
             object = object.hex("address", address);
         }
@@ -106,7 +111,8 @@ impl Details {
             of_place(&fault.kernel, &format!("{} {}", other.who, other.did), &other.place)
         };
         let other = fault.other.as_ref().map(other);
-        Self(object.objects("places", own.into_iter().chain(other)))
+        let calls = fault.calls.iter().map(|call| of_place(&fault.kernel, "", call));
+        Self(object.objects("places", own.into_iter().chain(other)).objects("calls", calls))
     }
 
     /// The instructions of two kernels that touch the same bytes.
@@ -144,8 +150,14 @@ fn of_place(kernel: &str, did: &str, place: &SourcePlace) -> Object {
         Some(source) => object
             .text("file", &source.file)
             .number("file_line", source.line)
-            .number("file_column", source.column),
+            .number("file_column", source.column)
+            .objects("inlined_at", place.callers.iter().map(of_source)),
     }
+}
+
+fn of_source(source: &RustPlace) -> Object {
+    let object = Object::new().text("file", &source.file).number("file_line", source.line);
+    object.number("file_column", source.column)
 }
 
 /// The fields of a JSON object, in the order in which they were added.

@@ -104,9 +104,10 @@
 //!
 //! # How the machine is modelled
 //!
-//! - Lanes that diverge reconverge at the immediate post-dominator. Nobody waits for lanes that exit early. When the
+//! - Lanes that diverge reconverge at the immediate post-dominator. Lanes that exit early are not waited for. When the
 //!   running lanes poll, the lanes of their warp that wait for them run on alone, until they meet at a `.sync` or
-//!   `.aligned` instruction.
+//!   `.aligned` instruction. From sm_70 on, the lanes of a `.sync` instruction and of a barrier without `.aligned` may be at
+//!   different instructions of the same kind. They wait for each other, and the other lanes go on meanwhile.
 //! - Arithmetic on singles and doubles is IEEE arithmetic, correctly rounded in every rounding mode. NaN results of singles
 //!   are `0x7fffffff`; of doubles and of `.f32x2` which NaN it is follows no rule. `.approx` functions are computed in double precision and rounded once. This is more precise than any
 //!   device, so tests rely on the documented bounds. `.full` and `.approx` divisions are correctly rounded too, and the
@@ -271,6 +272,7 @@ mod video_code;
 mod watch;
 
 pub use accesses::{Accesses, Conflict, ConflictKind, Trigger};
+pub use exec::ParameterUse;
 pub use fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
 pub use host_block::HostBlock;
 pub use image::{

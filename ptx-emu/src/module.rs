@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::code::Code;
 use crate::decode::{Common, Decoded, Functions, decode, layout};
+use crate::exec::ParameterUse;
 use crate::features::Target;
 use crate::memory::Memory;
 use crate::memory_error::MemoryError;
@@ -48,6 +49,38 @@ pub struct Kernel {
     pub registers: u32,
     pub(crate) code: Code,
     pub(crate) statics: Arc<Statics>,
+}
+
+impl Kernel {
+    /// Returns how the kernel uses each of its parameters, as far as its instructions show it. This is a guess: it does not
+    /// follow addresses through memory and calls.
+    pub fn parameter_uses(&self) -> Vec<ParameterUse> {
+        crate::exec::parameter_uses(&self.code, &self.params)
+    }
+
+    /// Returns the parts of a parameter that the kernel loads separately, such as the members of a structure, in order of
+    /// their offsets. The offsets count from the start of the parameter.
+    pub fn parameter_fields(&self, number: usize) -> Vec<(Param, ParameterUse)> {
+        let Some(param) = self.params.get(number) else { return Vec::new() };
+        let mut fields: Vec<Param> = Vec::new();
+        for (offset, size) in crate::exec::parameter_loads(&self.code) {
+            let inside = offset >= param.offset && offset + size <= param.offset + param.size;
+            let free = fields.iter().all(|f| offset + size <= f.offset || f.offset + f.size <= offset);
+            if inside && free {
+                let name = format!("{}_{}", param.name, offset - param.offset);
+                fields.push(Param { name, ty: format!(".b{}", 8 * size), offset, size, align: size });
+            }
+        }
+        fields.sort_by_key(|field| field.offset);
+        let uses = crate::exec::parameter_uses(&self.code, &fields);
+        fields.iter_mut().for_each(|field| field.offset -= param.offset);
+        fields.into_iter().zip(uses).collect()
+    }
+
+    /// Returns the name of a variable of dynamic shared memory (`.extern .shared`) that the kernel uses, if there is one.
+    pub fn dynamic_shared(&self) -> Option<&str> {
+        self.code.shared.iter().find(|region| region.dynamic).map(|region| region.name.as_str())
+    }
 }
 
 /// One kernel parameter.

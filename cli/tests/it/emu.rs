@@ -30,8 +30,8 @@ fn kernels_are_listed() {
          saxpy(param_0: .u64, param_1: .u64, param_2: .u32)\n    blocks of any size, 0 bytes of static shared memory\n\n\
          total(s: .b8[16], y: .u64)\n    blocks of any size, 0 bytes of static shared memory\n\n\
          variables: scale (4 bytes)\n\nTo run one:\n  \
-         warpwright emu cli/tests/data/emu/clean.ptx -k saxpy --grid 1 --block 32 --arg param_0=in:f32:1000 \
-         --arg param_1=in:f32:1000 --arg param_2=s32:1\n"
+         warpwright emu cli/tests/data/emu/clean.ptx -k saxpy --grid 1 --block 32 --arg param_0=in:f32:1024 \
+         --arg param_1=inout:f32:1024 --arg param_2=u32:32\n"
     );
 }
 
@@ -290,7 +290,9 @@ fn what_cannot_be_used_is_named() {
 fn a_program_without_the_driver_is_not_clean() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let library = folder.path().join("library");
-    fs::write(&library, "").expect("a file");
+    // The start of a shared object, and the name that the driver contains.
+    let object = [&b"\x7fELF\x02\x01\x01"[..], &[0; 9], &[3, 0], b"WARPWRIGHT_EMU_REPORT"].concat();
+    fs::write(&library, object).expect("a file");
     let library = library.to_str().expect("UTF-8");
     let end = run(&["emu", "exec", "--library", library, "--", "true"]);
     assert_eq!(end.code, Some(2));
@@ -308,8 +310,32 @@ fn a_program_without_the_driver_is_not_clean() {
     let end = run(&["emu", "exec", "--library", library, "--", "sh", "-c", &script]);
     assert_eq!(end.code, Some(1), "{}", end.err);
     assert!(end.out.starts_with("finding 1: OutOfBounds: x\n"), "{}", end.out);
+    // Findings have the layout of `emu`, and causes come first.
+    let finding = |class: &str, rank: u32| {
+        format!(
+            r#"{{"kind":"finding","class":"{class}","text":"","kernel":"k","block":[1,0,0],"thread":[2,0,0],"what":"w","instead":"i","rank":{rank},"memory":"m","places":[{{"kernel":"k","did":"","line":3,"column":1,"text":"st","file":"a.cu","file_line":4,"file_column":5}},{{"kernel":"k","did":"warp 0 wrote","line":2,"column":1,"text":"ld"}}],"calls":[]}}"#
+        )
+    };
+    let lines = format!("{line}\n{}\n{}", finding("SharedRace", 4), finding("DivergentBarrier", 1));
+    let script = format!("echo '{lines}' > $WARPWRIGHT_EMU_REPORT");
+    let end = run(&["emu", "exec", "--library", library, "--", "sh", "-c", &script]);
+    let wanted = "finding 2: DivergentBarrier: w\n  kernel  k, block (1,0,0), thread (2,0,0)\n  at      a.cu:4:5, PTX line 3: st\n  \
+                  and     warp 0 wrote at PTX line 2: ld\n  memory  m\n  do      i\n\nfinding 3: SharedRace: w\n";
+    assert!(end.out.contains(wanted), "{}", end.out);
     let end = run(&["emu", "exec", "--library", "none", "--", "true"]);
     assert!(end.code == Some(2) && end.err.starts_with("error: --library none: "), "{}", end.err);
+    let wrong = [
+        (&b"root:x:0:0\n"[..], "not a shared library"),
+        (&[], "not a shared library"),
+        (b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0", "not a shared library"),
+        (b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0cuInit", "a shared library, but not the emulator's driver"),
+    ];
+    for (bytes, message) in wrong {
+        fs::write(library, bytes).expect("a file");
+        let end = run(&["emu", "exec", "--library", library, "--", "true"]);
+        assert_eq!(end.code, Some(2), "{}", end.out);
+        assert!(end.err.starts_with(&format!("error: --library {library}: {message}")), "{}", end.err);
+    }
 }
 
 const DOUBLED: &[&str] = &["-k", "doubled", "--race"];

@@ -18,6 +18,7 @@ mod nf4_folder;
 mod outputs;
 mod program;
 mod prompts;
+mod proposals;
 mod scores;
 #[cfg(unix)]
 mod signals;

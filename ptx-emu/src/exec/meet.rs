@@ -550,7 +550,7 @@ impl Worker<'_, '_> {
                         let (id, count) = m.barrier.unwrap_or_default();
                         format!("{who} {verb} in line {line} at barrier {id} for {count} threads")
                     }
-                    _ => format!("{who} {verb} in line {line} at another instruction"),
+                    _ => format!("{who} {verb} at {} in line {line}", parts(&self.place(*pc)).0),
                 }
             }
         };

@@ -71,6 +71,12 @@ pub(crate) fn put(w: &mut Warp, to: RegisterOperand, mask: u32, values: &[u64; 3
     }
 }
 
+/// What to do about an access beyond the dynamic shared memory of a launch.
+const DYNAMIC: &str = "launch with more dynamic shared memory (--smem BYTES of warpwright emu), or check the index";
+
+/// Bytes of dynamic shared memory that a launch can ask for.
+const MOST_DYNAMIC: u64 = 227 << 10;
+
 impl Worker<'_, '_> {
     /// Reads a register of any size.
     pub(crate) fn take(&self, w: &Warp, from: RegisterOperand, mask: u32) -> Checked<[u64; 32]> {
@@ -479,8 +485,16 @@ impl Worker<'_, '_> {
         let (class, address, what, instead) = match wrong {
             AccessError::Outside => {
                 let at = self.shared.local(address & !(1 << 63));
-                let what = format!("shared memory is {does} at 0x{at:x}, outside every variable");
-                (Class::OutOfBounds, address, what, "the address must lie within one shared variable")
+                match self.beyond_dynamic(at, bytes) {
+                    Some(more) => {
+                        let what = format!("shared memory is {does} at 0x{at:x}, outside every variable: {more}");
+                        (Class::OutOfBounds, address, what, DYNAMIC)
+                    }
+                    None => {
+                        let what = format!("shared memory is {does} at 0x{at:x}, outside every variable");
+                        (Class::OutOfBounds, address, what, "the address must lie within one shared variable")
+                    }
+                }
             }
             AccessError::Uninitialised { byte } => {
                 let what = "shared memory is read that no thread of the block has written".to_string();
@@ -501,6 +515,17 @@ impl Worker<'_, '_> {
                 Some(self.earlier(other.pc, other.thread.into(), if wrote { "wrote" } else { "read" }));
         }
         fault
+    }
+
+    /// The dynamic shared memory that an access lies behind, if the kernel has some and a launch can give it so much.
+    fn beyond_dynamic(&self, at: u64, bytes: u32) -> Option<String> {
+        let region = self.grid.code.shared.iter().find(|region| region.dynamic)?;
+        let given = self.grid.launch.dynamic_shared;
+        let needed = (at + u64::from(bytes)).checked_sub(region.address.into())?;
+        let beyond = needed > given.into() && needed <= MOST_DYNAMIC;
+        beyond.then(|| {
+            format!("the launch gives `{}` {given} bytes, and this access needs at least {needed}", region.name)
+        })
     }
 
     /// The fault of touching what is an mbarrier, or what a copy is on its way to.

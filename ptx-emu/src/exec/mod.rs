@@ -48,6 +48,7 @@ mod together;
 mod tolerated;
 mod trace;
 mod turns;
+mod uses;
 mod values;
 mod video;
 mod view;
@@ -59,6 +60,8 @@ mod wmma;
 mod words;
 
 pub(crate) use grid::run;
+pub use uses::ParameterUse;
+pub(crate) use uses::{parameter_loads, parameter_uses};
 
 /// First generic address of the window on shared memory.
 pub(crate) const SHARED_WINDOW: u64 = 0x1_0000_0000;

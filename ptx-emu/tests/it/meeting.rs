@@ -221,7 +221,7 @@ fn masks_that_are_never_complete() {
     // Other qualifiers.
     let (class, what, place) = missed(&sides("shfl.sync.idx.b32 %d, %a1, 1, 31, -1;", shuffle));
     assert_eq!((class, place.as_str()), (Class::InactiveLane, "shfl.sync.idx.b32 %d, %a1, 1, 31, -1"));
-    assert_eq!(what, format!("the mask 0xffffffff names {even}, which wait in line 16 at another instruction"));
+    assert_eq!(what, format!("the mask 0xffffffff names {even}, which wait at shfl.sync.bfly.b32 in line 15"));
     for (a, b) in [
         ("vote.sync.any.pred %p, %low, -1;", "vote.sync.all.pred %p, %low, -1;"),
         ("redux.sync.add.u32 %d, %t, -1;", "redux.sync.max.u32 %d, %t, -1;"),
@@ -235,14 +235,14 @@ fn masks_that_are_never_complete() {
     // Other masks.
     let (class, what, _) = missed(&sides("redux.sync.add.u32 %d, %t, -1;", "redux.sync.add.u32 %d, %t, 0x5fffffff;"));
     assert_eq!(class, Class::InactiveLane);
-    assert!(what.ends_with(", which wait in line 16 with the mask 0x5fffffff"), "{what}");
+    assert!(what.ends_with(", which wait in line 15 with the mask 0x5fffffff"), "{what}");
     let own = sides("redux.sync.add.u32 %d, %t, -1;", "redux.sync.add.u32 %d, %t, 0x55555555;");
     assert!(missed(&own).1.ends_with("which exit without executing this"));
     // Lanes that wait at a barrier of the block, with and without `.aligned`.
     let (class, what, _) = missed(&format!("{}bar.sync 0;", sides(shuffle, "")));
-    assert_eq!((class, what.contains("at another instruction")), (Class::InactiveLane, true), "{what}");
+    assert_eq!((class, what.contains("at bar.sync in line")), (Class::InactiveLane, true), "{what}");
     let (class, what, _) = missed(&format!("{}barrier.sync 0;", sides(shuffle, "")));
-    assert_eq!((class, what.contains("at another instruction")), (Class::InactiveLane, true), "{what}");
+    assert_eq!((class, what.contains("at barrier.sync in line")), (Class::InactiveLane, true), "{what}");
     // Only the lanes of one round of a loop.
     let rounds = "mov.u32 %a2, 0;\nLOOP:\nredux.sync.add.u32 %d, %t, -1;\nadd.u32 %a2, %a2, 1;\n\
                   setp.le.u32 %p, %a2, %t;\n@%p bra LOOP;";
@@ -337,7 +337,7 @@ fn barriers_that_parts_of_a_warp_miss() {
     assert_eq!(what, "lanes 0-15 of the warp wait at barrier 0 for lanes 16-31, which exit without executing this");
     let (class, what, _) = missed(&sides("barrier.sync 1, 64;", "barrier.sync 2, 64;"));
     assert_eq!(class, Class::DivergentBarrier);
-    assert!(what.ends_with("which wait in line 16 at barrier 2 for 64 threads"), "{what}");
+    assert!(what.ends_with("which wait in line 15 at barrier 2 for 64 threads"), "{what}");
     assert_eq!(missed(&sides("barrier.sync 1, 64;", "barrier.sync 1, 32;")).0, Class::DivergentBarrier);
     assert_eq!(missed(&sides("barrier.sync 1, 64;", "barrier.arrive 1, 64;")).0, Class::DivergentBarrier);
     assert_eq!(missed(&sides("barrier.sync 1, 64;", "bar.warp.sync -1;")).0, Class::DivergentBarrier);
@@ -358,4 +358,31 @@ fn lanes_that_poll_and_lanes_that_wait() {
     let (class, what, _) = missed(&format!("{start}{}", sides(poll, never)));
     assert_eq!(class, Class::Deadlock);
     assert!(what.contains("lanes 0, 2, 4"), "{what}");
+}
+
+/// Kernels as files, each with the class of its fault or the words that it stores.
+#[test]
+fn files_of_meetings() {
+    let file = |name: &str| match name {
+        "barrier-aligned" => include_str!("../data/meeting/barrier-aligned.ptx"),
+        "barrier-nonaligned" => include_str!("../data/meeting/barrier-nonaligned.ptx"),
+        "shfl-branches" => include_str!("../data/meeting/shfl-branches.ptx"),
+        "shfl-branches-61" => include_str!("../data/meeting/shfl-branches-61.ptx"),
+        _ => include_str!("../data/meeting/shfl-own-masks.ptx"),
+    };
+    let run = |name: &str, block: u32| {
+        // The kernels have one parameter, the output.
+        let text = file(name).replace("k(.param .u64 out)", "k(.param .u64 in, .param .u64 out)");
+        words(&text, block, Order::InOrder)
+    };
+    let stores = |name: &str, block: u32, wanted: fn(u32) -> u32| {
+        let found = run(name, block).unwrap_or_else(|fault| panic!("{name}: {fault}"));
+        assert_eq!(found, (0..block).map(wanted).collect::<Vec<_>>(), "{name}");
+    };
+    let fails = |name: &str, block: u32| run(name, block).map_err(|fault| fault.class);
+    stores("shfl-branches", 32, |t| 100 + (t ^ 1));
+    stores("shfl-own-masks", 32, |t| 100 + (t ^ 2));
+    stores("barrier-nonaligned", 64, |t| t ^ 32);
+    assert_eq!(fails("shfl-branches-61", 32), Err(Class::InactiveLane));
+    assert_eq!(fails("barrier-aligned", 64), Err(Class::DivergentBarrier));
 }

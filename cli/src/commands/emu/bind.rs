@@ -5,6 +5,7 @@ use ptx_emu::check::{Buffer, Check, Expected, Field, Role};
 use ptx_emu::{Kernel, Param};
 
 use super::argument::{Argument, BufferValue, Constant, ConstantValue, Expectation, Fill, Member, Value};
+use super::proposal::example;
 use super::{fill, npy};
 
 /// The buffers that have a name.
@@ -89,18 +90,6 @@ fn unknown(kernel: &Kernel) -> String {
             "the kernel has no such parameter, and no @ names such a buffer; it has {}",
             params.join(", ")
         ),
-    }
-}
-
-/// How an argument for a parameter may look.
-pub(crate) fn example(kernel: &Kernel, number: usize) -> String {
-    let param = &kernel.params[number];
-    let name = short(kernel, &param.name);
-    match (param.ty.as_str(), param.size) {
-        (".f32" | ".f64" | ".f16" | ".f16x2", _) => format!("{name}={}:1.0", &param.ty[1..]),
-        (_, 8) if !param.ty.contains('[') => format!("{name}=in:f32:1000"),
-        (ty, size) if ty.contains('[') => format!("{name}=struct:@buffer,i32:3 ({size} bytes)"),
-        (_, size) => format!("{name}=s{}:1", 8 * size),
     }
 }
 

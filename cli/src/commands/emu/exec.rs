@@ -12,8 +12,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
+use ptx_emu::{RustPlace, SourcePlace};
 use serde_json::Value;
 
+use super::words;
 use crate::failure::Failure;
 use crate::interrupt::{self, Pending};
 use crate::output::{Content, Output};
@@ -79,8 +81,10 @@ fn unprepared(error: &io::Error) -> Failure {
 /// Where the driver is.
 fn library(named: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(path) = named {
-        return fs::canonicalize(path)
-            .map_err(|error| Failure::Input(format!("--library {}: {error}", path.display())));
+        let wrong = |what: String| Failure::Input(format!("--library {}: {what}", path.display()));
+        let library = fs::canonicalize(path).map_err(|error| wrong(error.to_string()))?;
+        check_library(&library).map_err(wrong)?;
+        return Ok(library);
     }
     let name = format!("{}warpwright_cuda_emu{}", consts::DLL_PREFIX, consts::DLL_SUFFIX);
     let own = env::current_exe().and_then(fs::canonicalize).unwrap_or_default();
@@ -93,6 +97,21 @@ fn library(named: Option<&Path>) -> Result<PathBuf, Failure> {
             beside.display()
         ))
     })
+}
+
+/// Checks that a file is a shared library, and the emulator's driver.
+fn check_library(path: &Path) -> Result<(), String> {
+    let bytes = fs::read(path).map_err(|error| error.to_string())?;
+    // The type of an ELF file is in its bytes 16 and 17; 3 stands for a shared object.
+    if !bytes.starts_with(b"\x7fELF") || bytes.get(16) != Some(&3) {
+        return Err("not a shared library".into());
+    }
+    // The driver contains the name of the variable that it reads. One pass over the file is enough to find it.
+    let [first, rest @ ..] = REPORT.as_bytes() else { return Ok(()) };
+    match bytes.split(|byte| byte == first).any(|after| after.starts_with(rest)) {
+        true => Ok(()),
+        false => Err("a shared library, but not the emulator's driver (libwarpwright_cuda_emu.so)".into()),
+    }
 }
 
 /// Puts the driver into a folder under its names.
@@ -146,6 +165,76 @@ fn verdict(args: &Args, report: &Report, status: ExitStatus) -> Result<(), Failu
     if leaked || !report.findings.is_empty() { Err(Failure::Shown) } else { Ok(()) }
 }
 
+/// Equal findings.
+#[derive(Debug)]
+struct ProgramFinding {
+    /// The class and the instructions, which are the same in equal findings.
+    key: String,
+    /// The first of them in words.
+    text: String,
+    /// The position of the class among causes and consequences.
+    rank: u64,
+    count: u64,
+}
+
+fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A finding in the layout of `warpwright emu`. A call that the driver refused has no place.
+fn in_words(finding: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    if !finding["what"].is_string() {
+        return text(&finding["text"]);
+    }
+    let mut words = format!("{}: {}", text(&finding["class"]), text(&finding["what"]));
+    let index = |value: &Value| {
+        let numbers: Vec<String> = array(value).iter().map(Value::to_string).collect();
+        numbers.join(",")
+    };
+    let (block, thread) = (index(&finding["block"]), index(&finding["thread"]));
+    words::line(
+        &mut words,
+        "kernel",
+        &format!("{}, block ({block}), thread ({thread})", text(&finding["kernel"])),
+    );
+    let mut places = array(&finding["places"]).iter();
+    if let Some(first) = places.next() {
+        words::line(&mut words, "at", &place(first));
+    }
+    for call in array(&finding["calls"]).iter().take(words::MOST_CALLS) {
+        words::line(&mut words, "called", &place(call));
+    }
+    for other in places {
+        words::line(&mut words, "and", &format!("{} at {}", text(&other["did"]), place(other)));
+    }
+    for (head, key) in [("memory", "memory"), ("do", "instead")] {
+        let line = text(&finding[key]);
+        if !line.is_empty() {
+            words::line(&mut words, head, &line);
+        }
+    }
+    words
+}
+
+/// An instruction of the report, as [`words::place`] writes it.
+fn place(place: &Value) -> String {
+    let number = |value: &Value| value.as_u64().unwrap_or(0) as u32;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let source = |value: &Value| RustPlace {
+        file: text(&value["file"]),
+        line: number(&value["file_line"]),
+        column: number(&value["file_column"]),
+    };
+    words::place(&SourcePlace {
+        line: number(&place["line"]),
+        column: number(&place["column"]),
+        text: text(&place["text"]),
+        rust: place["file"].is_string().then(|| source(place)),
+        callers: array(&place["inlined_at"]).iter().map(source).collect(),
+    })
+}
+
 /// What the library has written.
 #[derive(Debug, Default)]
 struct Report {
@@ -157,8 +246,7 @@ struct Report {
     forgot: bool,
     /// Launches of each kernel.
     launches: BTreeMap<String, u64>,
-    /// The first text of equal findings, and how many there are.
-    findings: Vec<(String, String, u64)>,
+    findings: Vec<ProgramFinding>,
     /// What was not released: the number of each kind, and bytes.
     leaks: BTreeMap<String, (u64, u64)>,
 }
@@ -198,21 +286,32 @@ impl Report {
 
     /// Findings of one class at the same instructions are one.
     fn finding(&mut self, line: &Value) {
-        let places = line["places"].as_array().map(Vec::as_slice).unwrap_or(&[]);
+        let places = array(&line["places"]);
         let place = |place: &Value| format!("{}:{}:{};", place["kernel"], place["line"], place["column"]);
         let text = line["text"].as_str().unwrap_or_default();
         let at: String = places.iter().map(place).collect();
         let key = if at.is_empty() { text.to_owned() } else { format!("{} {at}", line["class"]) };
-        match self.findings.iter_mut().find(|(known, ..)| *known == key) {
-            Some((.., count)) => *count += 1,
-            None => self.findings.push((key, text.to_owned(), 1)),
+        match self.findings.iter_mut().find(|known| known.key == key) {
+            Some(known) => known.count += 1,
+            None => self.findings.push(ProgramFinding {
+                key,
+                text: in_words(line),
+                rank: line["rank"].as_u64().unwrap_or(0),
+                count: 1,
+            }),
         }
     }
 
     fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        for (i, (_, text, count)) in self.findings.iter().enumerate() {
-            let times = if *count == 1 { String::new() } else { format!("\n  seen {count} times") };
-            writeln!(out, "finding {}: {}{times}\n", i + 1, printable(text))?;
+        // Causes come before consequences, as in the report of a check.
+        let mut findings: Vec<&ProgramFinding> = self.findings.iter().collect();
+        findings.sort_by_key(|finding| finding.rank);
+        for (i, finding) in findings.into_iter().enumerate() {
+            let mut text = format!("finding {}: {}", i + 1, finding.text);
+            if finding.count > 1 {
+                words::line(&mut text, "seen", &format!("{} times", finding.count));
+            }
+            writeln!(out, "{}\n", printable(&text))?;
         }
         let leaks = self.leaks.iter().map(|(what, (count, bytes))| match bytes {
             0 => format!("{what} ({count})"),
@@ -266,7 +365,7 @@ mod tests {
         report.print(&mut out).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
-            "finding 1: OutOfBounds: x\n  seen 2 times\n\nfinding 2: OutOfBounds: x\n\nfinding 3: GlobalRace: x\n\nfinding 4: \
+            "finding 1: OutOfBounds: x\n  seen    2 times\n\nfinding 2: OutOfBounds: x\n\nfinding 3: GlobalRace: x\n\nfinding 4: \
              cuFoo: no\n\nnote: not released at the end: device memory (2, 42 bytes)\nnote: 1 processes did not end in \
              order, so what they did not release is unknown\n1 launches of 1 kernels, 4 findings\n"
         );

@@ -6,8 +6,7 @@ use std::path::Path;
 
 use ptx_emu::{ErrorKind, Kernel, Module, Param, ParseError, ParseErrors, RefusedKernel};
 
-use super::bind::example;
-use super::command_line::quoted;
+use super::proposal::{self, Prints};
 use crate::failure::Failure;
 use crate::terminal::{counted, printable};
 
@@ -15,7 +14,7 @@ use crate::terminal::{counted, printable};
 const NAMED: usize = 3;
 
 /// Prints the kernels, their parameters, and what each lacks.
-pub(crate) fn list(path: &Path, module: &Module) -> Result<(), Failure> {
+pub(crate) fn list(path: &Path, module: &Module, prints: Prints) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let (runs, refused) = (module.kernels().count(), module.refused().count());
     let (major, minor) = module.version();
@@ -39,7 +38,7 @@ pub(crate) fn list(path: &Path, module: &Module) -> Result<(), Failure> {
         writeln!(out, "\nvariables: {}", variables.join(", "))?;
     }
     if let Some(kernel) = module.kernels().next() {
-        writeln!(out, "\nTo run one:\n  {}", invocation(path, kernel))?;
+        writeln!(out, "\nTo run one:\n  {}", proposal::command(path, module, kernel, prints))?;
     }
     if module.errors().iter().any(|error| error.kind == ErrorKind::IllFormed) {
         return Err(Failure::Input("the text is wrong; ptxas refuses it too".into()));
@@ -83,6 +82,7 @@ fn needs(kernel: &Kernel) -> String {
     }];
     parts.extend(kernel.cluster.map(|blocks| format!("clusters of {}", size(blocks))));
     parts.push(format!("{} bytes of static shared memory", kernel.static_shared));
+    parts.extend(kernel.dynamic_shared().map(|name| format!("dynamic shared memory `{name}` (--smem BYTES)")));
     parts.join(", ")
 }
 
@@ -119,14 +119,6 @@ fn forms(errors: &[ParseError]) -> Vec<(&str, (usize, u32))> {
     let mut forms: Vec<_> = forms.into_iter().collect();
     forms.sort_by_key(|(form, (count, _))| (std::cmp::Reverse(*count), *form));
     forms
-}
-
-/// A command that runs a kernel, with an argument for each parameter.
-fn invocation(path: &Path, kernel: &Kernel) -> String {
-    let args = (0..kernel.params.len()).map(|i| format!(" --arg {}", quoted(&example(kernel, i))));
-    let block = if kernel.reqntid.is_some() { "" } else { " --block 32" };
-    let (path, name) = (quoted(&path.display().to_string()), quoted(&kernel.name));
-    format!("warpwright emu {path} -k {name} --grid 1{block}{}", args.collect::<String>())
 }
 
 /// Prints each form that is not implemented with its number.

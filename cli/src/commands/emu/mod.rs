@@ -11,6 +11,7 @@ mod json;
 mod listing;
 mod npy;
 mod profile;
+mod proposal;
 mod words;
 
 use std::fs;
@@ -21,6 +22,7 @@ use ptx_emu::Module;
 
 use crate::failure::Failure;
 use argument::{Argument, Constant, Expectation, extent};
+use proposal::Prints;
 
 /// The end of `warpwright emu --help`.
 const HELP: &str = "\
@@ -184,7 +186,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let module = module.map_err(|errors| listing::unusable(path, &errors))?;
     match &args.launch.kernel {
-        None => listing::list(path, &module),
+        None => {
+            let prints = if text.contains("vprintf") { Prints::Text } else { Prints::Nothing };
+            listing::list(path, &module, prints)
+        }
         Some(kernel) => checked::run(path, &module, kernel, &args.launch, &args.checks),
     }
 }

@@ -37,10 +37,10 @@ pub(crate) fn finding(check: &Check<'_>, number: usize, finding: &Finding, sched
 }
 
 /// Calls of a finding that are shown, the latest first.
-const MOST_CALLS: usize = 8;
+pub(crate) const MOST_CALLS: usize = 8;
 
-/// A line under a finding.
-fn line(text: &mut String, head: &str, rest: &str) {
+/// Adds a line under a finding.
+pub(crate) fn line(text: &mut String, head: &str, rest: &str) {
     let _ = write!(text, "\n  {head:<7} {}", rest.replace('\n', "\n          "));
 }
 

@@ -1,0 +1,232 @@
+//! A command that runs a kernel, with an argument for each parameter.
+//!
+//! The kernel's instructions show which parameters are addresses, and of what. The command is tried with small buffers before
+//! it is shown: a buffer that is too small grows, one that is read and written becomes `inout`, and the launch receives as
+//! much dynamic shared memory as the kernel uses.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ptx_emu::check::{Check, Problem};
+use ptx_emu::{Class, Fault, Kernel, Module, Param, ParameterUse};
+
+use super::bind::{self, short};
+use super::command_line::quoted;
+
+/// Elements of each buffer at first, and at most.
+const ELEMENTS: usize = 1024;
+const MOST_ELEMENTS: usize = 1 << 20;
+
+/// The value of each integer: a size that small buffers hold, also as rows and columns.
+const INTEGER: u32 = 32;
+
+/// Threads of a block where the kernel does not say.
+const THREADS: u32 = 32;
+
+/// Bytes of dynamic shared memory at first, and at most.
+const SHARED: u32 = 16;
+const MOST_SHARED: u32 = 227 << 10;
+
+/// Launches before the command is shown as it is.
+const MOST_TRIALS: usize = 40;
+
+/// Instructions of a block after which a trial ends.
+const FUEL: u64 = 1 << 16;
+
+/// An argument of the command.
+enum Proposed {
+    Buffer { name: String, role: Role, element: &'static str, count: usize },
+    Other(String),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    In,
+    Out,
+    InOut,
+}
+
+impl Role {
+    fn name(self) -> &'static str {
+        match self {
+            Role::In => "in",
+            Role::Out => "out",
+            Role::InOut => "inout",
+        }
+    }
+}
+
+impl Proposed {
+    fn text(&self) -> String {
+        match self {
+            Proposed::Buffer { name, role, element, count } => {
+                format!("{name}={}:{element}:{count}", role.name())
+            }
+            Proposed::Other(text) => text.clone(),
+        }
+    }
+}
+
+/// Returns a command that runs a kernel of a file.
+pub(crate) fn command(path: &Path, module: &Module, kernel: &Kernel, prints: Prints) -> String {
+    let uses = kernel.parameter_uses();
+    let numbered = kernel.params.iter().zip(&uses).enumerate();
+    let mut arguments: Vec<Proposed> =
+        numbered.flat_map(|(i, (param, usage))| propose(kernel, i, param, usage)).collect();
+    let mut shared = 0;
+    if prints == Prints::Nothing {
+        for _ in 0..MOST_TRIALS {
+            if !improve(module, kernel, &mut arguments, &mut shared) {
+                break;
+            }
+        }
+    }
+    if kernel.dynamic_shared().is_some() && shared == 0 {
+        shared = SHARED;
+    }
+    let args = arguments.iter().map(|argument| format!(" --arg {}", quoted(&argument.text())));
+    let block = if kernel.reqntid.is_some() { String::new() } else { format!(" --block {THREADS}") };
+    let smem = if shared == 0 { String::new() } else { format!(" --smem {shared}") };
+    let (path, name) = (quoted(&path.display().to_string()), quoted(&kernel.name));
+    format!("warpwright emu {path} -k {name} --grid 1{block}{smem}{}", args.collect::<String>())
+}
+
+/// Whether the kernels of a file print, which a trial must not do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Prints {
+    Nothing,
+    Text,
+}
+
+/// Returns how the arguments for a parameter may look.
+pub(crate) fn example(kernel: &Kernel, number: usize) -> String {
+    let uses = kernel.parameter_uses();
+    let arguments = propose(kernel, number, &kernel.params[number], &uses[number]);
+    let texts: Vec<String> = arguments.iter().map(Proposed::text).collect();
+    texts.join(" --arg ")
+}
+
+/// The argument for a parameter, and the buffers that it names.
+fn propose(kernel: &Kernel, number: usize, param: &Param, usage: &ParameterUse) -> Vec<Proposed> {
+    if param.ty.contains('[') {
+        return structure(kernel, number, param);
+    }
+    vec![propose_one(short(kernel, &param.name), param, usage)]
+}
+
+/// A structure of the parts that the kernel loads, with zeros between them.
+fn structure(kernel: &Kernel, number: usize, param: &Param) -> Vec<Proposed> {
+    let name = short(kernel, &param.name);
+    let mut arguments = Vec::new();
+    let mut members = Vec::new();
+    let mut at = 0;
+    for (field, usage) in kernel.parameter_fields(number) {
+        pad(&mut members, &mut at, field.offset);
+        match propose_one(format!("{name}_{}", field.offset), &field, &usage) {
+            Proposed::Other(text) => members.extend(text.split_once('=').map(|(_, value)| value.to_owned())),
+            buffer @ Proposed::Buffer { .. } => {
+                members.push(format!("@{name}_{}", field.offset));
+                arguments.push(buffer);
+            }
+        }
+        at = field.offset + field.size;
+    }
+    pad(&mut members, &mut at, param.size);
+    arguments.push(Proposed::Other(format!("{name}=struct:{}", members.join(","))));
+    arguments
+}
+
+/// Adds zeros up to an offset. Members lie at multiples of their sizes.
+fn pad(members: &mut Vec<String>, at: &mut u32, to: u32) {
+    while *at < to {
+        let fits = |size: &u32| at.is_multiple_of(*size) && *at + size <= to;
+        let size = [8, 4, 2].into_iter().find(fits).unwrap_or(1);
+        members.push(format!("u{}:0", 8 * size));
+        *at += size;
+    }
+}
+
+fn propose_one(name: String, param: &Param, usage: &ParameterUse) -> Proposed {
+    let role = match (usage.loads, usage.stores) {
+        (true, true) => Some(Role::InOut),
+        (true, false) => Some(Role::In),
+        (false, true) => Some(Role::Out),
+        (false, false) => None,
+    };
+    if let Some(role) = role {
+        let element = usage.element.map_or("f32", |element| element.name());
+        return Proposed::Buffer { name, role, element, count: ELEMENTS };
+    }
+    let bits = 8 * param.size;
+    Proposed::Other(match (param.ty.as_str(), usage.element) {
+        (".f32" | ".f64" | ".f16", _) => format!("{name}={}:1.0", &param.ty[1..]),
+        (".f16x2", _) => format!("{name}=struct:f16:1.0,f16:1.0"),
+        (ty, Some(element)) if ty.starts_with(".b") && element.is_float() => {
+            format!("{name}={}:1.0", element.name())
+        }
+        // A parameter that the kernel does not read, such as the scratch memory of Triton's kernels.
+        (_, _) if !usage.reads => format!("{name}=u{bits}:0"),
+        (ty, _) if ty.starts_with(".s") => format!("{name}=s{bits}:{INTEGER}"),
+        (_, _) => format!("{name}=u{bits}:{INTEGER}"),
+    })
+}
+
+/// Tries the command. Returns true if the arguments were changed after what was found.
+fn improve(module: &Module, kernel: &Kernel, arguments: &mut [Proposed], shared: &mut u32) -> bool {
+    let Some(problem) = trial(module, kernel, arguments, *shared) else { return false };
+    match problem {
+        Problem::Changed(place) => change_role(arguments, &place.buffer, Role::In),
+        Problem::Fault(fault) => improve_after(kernel, arguments, shared, &fault),
+        Problem::Mismatch(_) => false,
+    }
+}
+
+fn improve_after(kernel: &Kernel, arguments: &mut [Proposed], shared: &mut u32, fault: &Fault) -> bool {
+    let label = fault.allocation.as_ref().map(|allocation| allocation.label.clone()).unwrap_or_default();
+    match fault.class {
+        Class::OutOfBounds if fault.what.starts_with("shared memory") => {
+            if kernel.dynamic_shared().is_none() || *shared >= MOST_SHARED {
+                return false;
+            }
+            *shared = (*shared * 2).clamp(SHARED, MOST_SHARED);
+            true
+        }
+        Class::OutOfBounds => {
+            let beyond = fault.address.zip(fault.allocation.as_ref());
+            let beyond = beyond.is_some_and(|(address, allocation)| address >= allocation.base);
+            arguments.iter_mut().any(|argument| match argument {
+                Proposed::Buffer { name, count, .. } if *name == label && beyond && *count < MOST_ELEMENTS => {
+                    *count *= 2;
+                    true
+                }
+                _ => false,
+            })
+        }
+        Class::UninitialisedGlobal => change_role(arguments, &label, Role::Out),
+        _ => false,
+    }
+}
+
+/// Makes an `inout` buffer of one that has another role.
+fn change_role(arguments: &mut [Proposed], buffer: &str, from: Role) -> bool {
+    arguments.iter_mut().any(|argument| match argument {
+        Proposed::Buffer { name, role, .. } if name == buffer && *role == from => {
+            *role = Role::InOut;
+            true
+        }
+        _ => false,
+    })
+}
+
+/// Runs the kernel as the command does. Returns the first problem, or none if the command cannot be tried.
+fn trial(module: &Module, kernel: &Kernel, arguments: &[Proposed], shared: u32) -> Option<Problem> {
+    let mut check = Check::of(module, &kernel.name).ok()?;
+    check.block = kernel.reqntid.unwrap_or([THREADS, 1, 1]);
+    check.dynamic_shared = shared;
+    // The end of a trial must not depend on the speed of the machine.
+    check.fuel = FUEL;
+    check.limit = Duration::from_secs(60);
+    let given: Result<Vec<_>, String> = arguments.iter().map(|argument| argument.text().parse()).collect();
+    bind::bind(&mut check, &given.ok()?, &[], 0).ok()?;
+    check.run().ok()?.findings.into_iter().next().map(|finding| finding.problem)
+}
