@@ -249,9 +249,14 @@ pub(crate) enum Op {
     /// `barrier.cluster.arrive`
     ClusterArrive {
         releases: bool,
+        /// Whether all threads of a warp must execute it together.
+        aligned: bool,
     },
     /// `barrier.cluster.wait`
-    ClusterWait,
+    ClusterWait {
+        /// Whether all threads of a warp must execute it together.
+        aligned: bool,
+    },
     /// `stmatrix`
     StoreMatrix(Box<LoadMatrix>),
     /// `movmatrix`

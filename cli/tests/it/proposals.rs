@@ -44,7 +44,11 @@ fn dynamic_shared_memory_is_named() {
                 and this access needs at least 4\n";
     assert!(end.out.contains(what) && end.out.contains("(--smem BYTES of warpwright emu)"), "{}", end.out);
     let end = run(&["emu", path, "-k", "reverse", "--arg", "data=inout:u32:64=iota", "--smem", "128"]);
-    assert!(end.out.contains("the launch gives `dynamic` 128 bytes, and this access needs at least 132"), "{}", end.out);
+    assert!(
+        end.out.contains("the launch gives `dynamic` 128 bytes, and this access needs at least 132"),
+        "{}",
+        end.out
+    );
 }
 
 #[test]
@@ -139,7 +143,8 @@ fn proposals_fit_the_kernels() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (i, (kernel, wanted)) in KERNELS.iter().enumerate() {
         let path = folder.path().join(format!("{i}.ptx"));
-        fs::write(&path, format!(".version 8.0\n.target sm_80\n.address_size 64\n{kernel}\n")).expect("a file");
+        fs::write(&path, format!(".version 8.0\n.target sm_80\n.address_size 64\n{kernel}\n"))
+            .expect("a file");
         let (arguments, _) = runs(path.to_str().expect("UTF-8"));
         assert_eq!(arguments, format!("--grid 1 --block 32 {wanted}").trim_end(), "{kernel}");
     }

@@ -86,6 +86,13 @@ pub(super) struct BarrierUse {
     pub(super) count: u32,
 }
 
+impl BarrierUse {
+    /// The number of the barrier within its block.
+    pub(super) fn number(self) -> u32 {
+        self.id % COUNT as u32
+    }
+}
+
 /// Whether a barrier writes a register.
 pub(super) fn reduces(kind: BarrierKind) -> bool {
     match kind {

@@ -23,6 +23,10 @@ struct AtBarrier {
     waits: u32,
     /// The instruction at which it sleeps.
     sleeps: Option<u32>,
+    /// The lanes that have arrived, as long as others of the warp have not.
+    lanes: u32,
+    /// Whether all lanes have come to a wait, at several instructions.
+    together: bool,
 }
 
 /// The last access of a warp to the memory of another block: its count, and the instruction.
@@ -202,27 +206,36 @@ impl Worker<'_, '_> {
         fault
     }
 
-    /// `barrier.cluster.arrive`
+    /// `barrier.cluster.arrive` by some lanes. The warp has arrived when all of its lanes have that have not exited.
     pub(crate) fn cluster_arrive(&mut self, w: &Warp, mask: u32, releases: bool) -> Checked<()> {
-        self.check_present(w, mask)?;
         let at = &mut self.cluster.warps[w.index as usize];
-        if at.arrivals > at.waits {
+        if at.arrivals > at.waits || at.lanes & mask != 0 {
             return Err(
                 self.misused(w, "a second arrival at the barrier of the cluster, and no wait between")
             );
         }
-        at.arrivals += 1;
+        at.lanes |= mask;
         if releases {
             self.shared.clocks.release(w.index, &mut self.cluster.gathered);
             self.shared.clocks.bump(w.index as usize);
         }
-        self.complete_cluster();
+        self.finish_arrival(w);
         Ok(())
     }
 
-    /// `barrier.cluster.wait`; whether the warp must wait, to execute it again.
-    pub(crate) fn cluster_wait(&mut self, w: &Warp, mask: u32) -> Checked<bool> {
-        self.check_present(w, mask)?;
+    fn finish_arrival(&mut self, w: &Warp) {
+        let at = &mut self.cluster.warps[w.index as usize];
+        if at.lanes != 0 && w.present() & !at.lanes == 0 {
+            at.lanes = 0;
+            at.arrivals += 1;
+            self.complete_cluster();
+        }
+    }
+
+    /// `barrier.cluster.wait` by all lanes of a warp. Returns true if the warp must wait, to execute it again.
+    pub(crate) fn cluster_wait(&mut self, w: &Warp) -> Checked<bool> {
+        // The last lanes that had not arrived may have exited.
+        self.finish_arrival(w);
         let done = self.cluster.done;
         let at = &mut self.cluster.warps[w.index as usize];
         if at.arrivals == at.waits {
@@ -233,8 +246,19 @@ impl Worker<'_, '_> {
             return Ok(true);
         }
         at.waits += 1;
+        at.together = false;
         self.shared.clocks.acquire(w.index, &self.cluster.last);
         Ok(false)
+    }
+
+    /// Records that all lanes of a warp have come to a wait.
+    pub(super) fn set_together(&mut self, w: &Warp) {
+        self.cluster.warps[w.index as usize].together = true;
+    }
+
+    /// Whether all lanes of a warp have come to a wait.
+    pub(super) fn is_together(&self, w: &Warp) -> bool {
+        self.cluster.warps[w.index as usize].together
     }
 
     /// Ends the phase of the barrier if all warps that have not exited have arrived.
@@ -253,7 +277,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    fn check_present(&self, w: &Warp, mask: u32) -> Checked<()> {
+    pub(super) fn check_present(&self, w: &Warp, mask: u32) -> Checked<()> {
         if mask == w.live { Ok(()) } else { self.check_whole(w, mask) }
     }
 

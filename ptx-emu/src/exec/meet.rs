@@ -32,10 +32,20 @@ pub(super) struct Meeting {
     kind: String,
     /// The mask that the lanes name, or all lanes for a barrier.
     named: u32,
-    /// The barrier's number and thread count.
-    barrier: Option<(u32, u32)>,
+    at: MeetingPlace,
     /// The instruction, where lanes can meet at the same one only.
     pc: Option<u32>,
+}
+
+/// The kind of place where lanes meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MeetingPlace {
+    /// An instruction with a mask.
+    Mask,
+    /// A barrier of the block.
+    Barrier(BarrierUse),
+    /// A wait at the barrier of the cluster.
+    Cluster,
 }
 
 impl Meeting {
@@ -89,8 +99,8 @@ fn is_aligned(op: &Op) -> bool {
     matches!(
         op,
         Op::Barrier(_)
-            | Op::ClusterArrive { .. }
-            | Op::ClusterWait
+            | Op::ClusterArrive { aligned: true, .. }
+            | Op::ClusterWait { aligned: true }
             | Op::SetMaxRegisters { .. }
             | Op::Mma(_)
             | Op::LoadMatrix(_)
@@ -224,6 +234,7 @@ impl Worker<'_, '_> {
         }
         match op {
             Op::Barrier(b) if !b.aligned => self.gather_at_barrier(w, mask, b),
+            Op::ClusterWait { aligned: false } => self.gather_at_cluster(w, mask),
             Op::MbarrierWait(_) => Ok(self.let_others_run(w)),
             op if is_aligned(op) => self.gather_aligned(w),
             _ => Ok(Gathering::Executes),
@@ -244,7 +255,7 @@ impl Worker<'_, '_> {
         check_operands(&w.regs, group, op).map_err(|u| self.undefined(w, u))?;
         let kind = self.kind(w.now.pc);
         let pc = (!independent).then_some(w.now.pc);
-        w.park_here(group, StrandState::Waits(Meeting { kind, named, barrier: None, pc }));
+        w.park_here(group, StrandState::Waits(Meeting { kind, named, at: MeetingPlace::Mask, pc }));
         self.arrived(w)
     }
 
@@ -273,11 +284,22 @@ impl Worker<'_, '_> {
         if w.missing(u32::MAX, mask) == 0 {
             return Ok(Gathering::Executes);
         }
-        let BarrierUse { id, count } = self.barrier_use(w, mask, b)?;
+        let barrier = self.barrier_use(w, mask, b)?;
         self.holds(w, mask, b.kind)?;
-        let meeting =
-            Meeting { kind: self.kind(w.now.pc), named: u32::MAX, barrier: Some((id, count)), pc: None };
-        w.park_here(mask, StrandState::Waits(meeting));
+        self.park_for_warp(w, mask, MeetingPlace::Barrier(barrier))
+    }
+
+    fn gather_at_cluster(&mut self, w: &mut Warp, mask: u32) -> Checked<Gathering> {
+        if self.is_together(w) || w.missing(u32::MAX, mask) == 0 {
+            return Ok(Gathering::Executes);
+        }
+        self.park_for_warp(w, mask, MeetingPlace::Cluster)
+    }
+
+    /// Lanes wait for all others of their warp.
+    fn park_for_warp(&mut self, w: &mut Warp, mask: u32, at: MeetingPlace) -> Checked<Gathering> {
+        let kind = self.kind(w.now.pc);
+        w.park_here(mask, StrandState::Waits(Meeting { kind, named: u32::MAX, at, pc: None }));
         self.arrived(w)
     }
 
@@ -335,23 +357,23 @@ impl Worker<'_, '_> {
     fn complete_meetings(&mut self, w: &mut Warp) -> Checked<bool> {
         let mut waits = false;
         while let Some((meeting, arrived)) = complete_meeting(w) {
-            let mut strands = std::mem::take(&mut w.apart);
-            let of_meeting = |s: &Strand| s.meeting() == Some(&meeting);
-            let done = match meeting.barrier {
-                None => self.exchange(w, &mut strands, &of_meeting, &meeting, arrived),
-                Some(_) => Ok(()),
-            };
-            w.apart = strands;
-            done?;
-            if let Some(barrier) = meeting.barrier {
-                waits |= self.arrive_together(w, &meeting, arrived, barrier)?;
-                continue;
+            match meeting.at {
+                MeetingPlace::Mask => {
+                    let mut strands = std::mem::take(&mut w.apart);
+                    let done = self.exchange(w, &mut strands, &meeting, arrived);
+                    w.apart = strands;
+                    done?;
+                    for strand in w.apart.iter_mut().filter(|s| s.meeting() == Some(&meeting)) {
+                        strand.context.now.pc += 1;
+                        strand.state = StrandState::Runnable;
+                    }
+                    w.merge_runnable();
+                }
+                MeetingPlace::Barrier(barrier) => {
+                    waits |= self.arrive_together(w, &meeting, arrived, barrier)?;
+                }
+                MeetingPlace::Cluster => self.wait_together(w, &meeting, arrived),
             }
-            for strand in w.apart.iter_mut().filter(|s| of_meeting(s)) {
-                strand.context.now.pc += 1;
-                strand.state = StrandState::Runnable;
-            }
-            w.merge_runnable();
         }
         Ok(waits)
     }
@@ -361,10 +383,10 @@ impl Worker<'_, '_> {
         &mut self,
         w: &mut Warp,
         strands: &mut [Strand],
-        of_meeting: &dyn Fn(&Strand) -> bool,
         meeting: &Meeting,
         arrived: u32,
     ) -> Checked<()> {
+        let of_meeting = |s: &Strand| s.meeting() == Some(meeting);
         let ops = &self.grid.code.ops[..];
         let mut all = Warp {
             index: w.index,
@@ -414,7 +436,7 @@ impl Worker<'_, '_> {
         w: &mut Warp,
         meeting: &Meeting,
         arrived: u32,
-        (id, count): (u32, u32),
+        barrier: BarrierUse,
     ) -> Checked<bool> {
         let ops = &self.grid.code.ops[..];
         let mut holds = 0;
@@ -443,9 +465,22 @@ impl Worker<'_, '_> {
         w.unpark(first);
         w.forced &= !arrived;
         w.effects += 1;
-        let waits = self.arrive(w, b.kind, BarrierUse { id, count }, arrived, holds)?;
+        let waits = self.arrive(w, b.kind, barrier, arrived, holds)?;
         w.now.pc += 1;
         Ok(waits)
+    }
+
+    /// All lanes of a warp have come to a wait at the barrier of the cluster. The first strand executes it for all of them.
+    fn wait_together(&mut self, w: &mut Warp, meeting: &Meeting, arrived: u32) {
+        let Some(first) = w.apart.iter().position(|s| s.meeting() == Some(meeting)) else { return };
+        // The running strand has no lanes left, since all of them have arrived.
+        w.unpark(first);
+        for strand in w.apart.iter_mut().filter(|s| s.meeting() == Some(meeting)) {
+            strand.context.now.pc += 1;
+            strand.state = StrandState::Runnable;
+        }
+        w.forced &= !arrived;
+        self.set_together(w);
     }
 
     /// The running lanes have ended or have returned from a call: continues with others of the warp.
@@ -506,7 +541,10 @@ impl Worker<'_, '_> {
         let waiting = w.apart.iter().filter(|strand| strand.meeting().is_some());
         let lanes = waiting.map(|strand| {
             let line = self.place(strand.context.now.pc).line;
-            format!(", and its {} wait in line {line} for other lanes of the warp", show_lanes(strand.context.lanes()))
+            format!(
+                ", and its {} wait in line {line} for other lanes of the warp",
+                show_lanes(strand.context.lanes())
+            )
         });
         lanes.collect()
     }
@@ -520,20 +558,24 @@ impl Worker<'_, '_> {
         let same = w.apart.iter().filter(|s| s.meeting() == Some(&meeting));
         let arrived = same.fold(0, |all, s| all | s.context.lanes());
         let missing = w.missing(meeting.named, arrived);
-        let other = w.apart.iter().find(|s| s.context.lanes() & missing != 0 && s.meeting() != Some(&meeting));
+        let other =
+            w.apart.iter().find(|s| s.context.lanes() & missing != 0 && s.meeting() != Some(&meeting));
         let other = other.map(|s| (s.context.lanes() & missing, s.context.now.pc, s.meeting().cloned()));
         w.unpark(first);
-        let class = match meeting.barrier {
-            Some(_) => Class::DivergentBarrier,
-            None => Class::InactiveLane,
-        };
-        let waited_for = match meeting.barrier {
-            Some((id, _)) => format!(
-                "{} of the warp wait at barrier {id} for {}",
-                show_lanes(arrived),
-                show_lanes(missing)
+        let lanes = show_lanes(arrived);
+        let others = show_lanes(missing);
+        let (class, waited_for) = match meeting.at {
+            MeetingPlace::Mask => {
+                (Class::InactiveLane, format!("the mask 0x{:08x} names {others}", meeting.named))
+            }
+            MeetingPlace::Barrier(barrier) => {
+                let id = barrier.number();
+                (Class::DivergentBarrier, format!("{lanes} of the warp wait at barrier {id} for {others}"))
+            }
+            MeetingPlace::Cluster => (
+                Class::DivergentBarrier,
+                format!("{lanes} of the warp wait at the barrier of the cluster for {others}"),
             ),
-            None => format!("the mask 0x{:08x} names {}", meeting.named, show_lanes(missing)),
         };
         let reason = match &other {
             None if missing.is_power_of_two() => "which exits without executing this".into(),
@@ -541,13 +583,17 @@ impl Worker<'_, '_> {
             Some((who, pc, theirs)) => {
                 let verb = if who.is_power_of_two() { "waits" } else { "wait" };
                 let line = self.place(*pc).line;
-                let who = if *who == missing { "which".into() } else { format!("of which {}", show_lanes(*who)) };
+                let who =
+                    if *who == missing { "which".into() } else { format!("of which {}", show_lanes(*who)) };
                 match theirs {
                     Some(m) if m.kind == meeting.kind && m.named != meeting.named => {
                         format!("{who} {verb} in line {line} with the mask 0x{:08x}", m.named)
                     }
-                    Some(m) if m.kind == meeting.kind && m.barrier != meeting.barrier => {
-                        let (id, count) = m.barrier.unwrap_or_default();
+                    Some(Meeting { kind, at: MeetingPlace::Barrier(barrier), .. })
+                        if *kind == meeting.kind =>
+                    {
+                        let id = barrier.number();
+                        let count = barrier.count;
                         format!("{who} {verb} in line {line} at barrier {id} for {count} threads")
                     }
                     _ => format!("{who} {verb} at {} in line {line}", parts(&self.place(*pc)).0),
@@ -555,9 +601,11 @@ impl Worker<'_, '_> {
             }
         };
         let mut fault = self.fault(w, missing, class, format!("{waited_for}, {reason}"));
-        fault.instead = match meeting.barrier {
-            Some(_) => "all lanes of the warp must reach the same barrier, with the same thread count",
-            None => {
+        fault.instead = match meeting.at {
+            MeetingPlace::Barrier(_) | MeetingPlace::Cluster => {
+                "all lanes of the warp must reach the same barrier, with the same thread count"
+            }
+            MeetingPlace::Mask => {
                 "all lanes that the mask names must execute the same instruction, with the same qualifiers and mask"
             }
         };

@@ -72,7 +72,8 @@ pub(crate) fn put(w: &mut Warp, to: RegisterOperand, mask: u32, values: &[u64; 3
 }
 
 /// What to do about an access beyond the dynamic shared memory of a launch.
-const DYNAMIC: &str = "launch with more dynamic shared memory (--smem BYTES of warpwright emu), or check the index";
+const DYNAMIC: &str =
+    "launch with more dynamic shared memory (--smem BYTES of warpwright emu), or check the index";
 
 /// Bytes of dynamic shared memory that a launch can ask for.
 const MOST_DYNAMIC: u64 = 227 << 10;
@@ -487,7 +488,8 @@ impl Worker<'_, '_> {
                 let at = self.shared.local(address & !(1 << 63));
                 match self.beyond_dynamic(at, bytes) {
                     Some(more) => {
-                        let what = format!("shared memory is {does} at 0x{at:x}, outside every variable: {more}");
+                        let what =
+                            format!("shared memory is {does} at 0x{at:x}, outside every variable: {more}");
                         (Class::OutOfBounds, address, what, DYNAMIC)
                     }
                     None => {
@@ -524,7 +526,10 @@ impl Worker<'_, '_> {
         let needed = (at + u64::from(bytes)).checked_sub(region.address.into())?;
         let beyond = needed > given.into() && needed <= MOST_DYNAMIC;
         beyond.then(|| {
-            format!("the launch gives `{}` {given} bytes, and this access needs at least {needed}", region.name)
+            format!(
+                "the launch gives `{}` {given} bytes, and this access needs at least {needed}",
+                region.name
+            )
         })
     }
 

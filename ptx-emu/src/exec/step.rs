@@ -313,7 +313,7 @@ impl Worker<'_, '_> {
             | Op::Barrier(_)
             | Op::MbarrierWait(_)
             | Op::Sleep
-            | Op::ClusterWait
+            | Op::ClusterWait { .. }
             | Op::SetMaxRegisters { .. }
             | Op::BranchIndexed { .. } => {
                 if mask != w.present() {
@@ -371,8 +371,11 @@ impl Worker<'_, '_> {
                 WaitOutcome::NotYet => {}
             },
             // They execute it again when they are woken.
-            Op::ClusterWait => {
-                let waits = self.cluster_wait(w, mask)?;
+            Op::ClusterWait { aligned } => {
+                if *aligned {
+                    self.check_present(w, mask)?;
+                }
+                let waits = self.cluster_wait(w)?;
                 return Ok(if waits { Next::Pause(Pause::Waits) } else { Next::Following });
             }
             Op::SetMaxRegisters { count } => {
@@ -488,7 +491,12 @@ impl Worker<'_, '_> {
                 let operand = |slot| RegisterOperand { slot, bits };
                 self.map_address(w, mask, operand(*d), operand(*a), *rank)
             }
-            Op::ClusterArrive { releases } => self.cluster_arrive(w, mask, *releases),
+            Op::ClusterArrive { releases, aligned } => {
+                if *aligned {
+                    self.check_present(w, mask)?;
+                }
+                self.cluster_arrive(w, mask, *releases)
+            }
             Op::Product(p) => self.multiply_fragments(w, mask, p),
             Op::LoadFragment(m) => self.load_fragment(w, mask, m),
             Op::StoreFragment(m) => self.store_fragment(w, mask, m),

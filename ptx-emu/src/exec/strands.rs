@@ -400,9 +400,8 @@ impl Warp {
     pub(super) fn absorb_aligned(&mut self) -> bool {
         let mut own = self.take_context();
         let before = own.now.mask;
-        let arrived = |own: &Context, s: &Strand| {
-            matches!(s.state, StrandState::Aligned) && s.context.is_beside(own)
-        };
+        let arrived =
+            |own: &Context, s: &Strand| matches!(s.state, StrandState::Aligned) && s.context.is_beside(own);
         while let Some(at) = self.apart.iter().position(|strand| arrived(&own, strand)) {
             own.absorb(self.apart.remove(at).context);
         }

@@ -412,7 +412,11 @@ impl Worker<'_, '_> {
                 format!("{who} polls without success in line {}{}", line(pc), self.waiting_lanes(w))
             }
             (_, None) => {
-                format!("{who} is in a loop that nobody ends, at line {}{}", line(w.now.pc), self.waiting_lanes(w))
+                format!(
+                    "{who} is in a loop that nobody ends, at line {}{}",
+                    line(w.now.pc),
+                    self.waiting_lanes(w)
+                )
             }
         }
     }

@@ -43,7 +43,8 @@ struct ParameterAccess {
 pub(crate) fn parameter_uses(code: &Code, params: &[Param]) -> Vec<ParameterUse> {
     let mut uses = vec![ParameterUse::default(); params.len()];
     let sources = sources(code, params, &mut uses);
-    let accesses: Vec<ParameterAccess> = (0..code.ops.len()).filter_map(|pc| access(code, pc, &sources)).collect();
+    let accesses: Vec<ParameterAccess> =
+        (0..code.ops.len()).filter_map(|pc| access(code, pc, &sources)).collect();
     let certain: BTreeSet<usize> =
         accesses.iter().filter(|a| a.params.len() == 1).flat_map(|a| a.params.iter().copied()).collect();
     for access in &accesses {
@@ -215,7 +216,8 @@ fn element(code: &Code, suffix: &str, values: &[Register]) -> Option<ElementType
 /// The floats that registers hold, by the instructions that use the registers: directly or after one move.
 fn float_of(code: &Code, values: &[Register], bytes: u32) -> Option<ElementType> {
     let mut all: BTreeSet<Register> = values.iter().copied().collect();
-    let touches = |pc: usize, all: &BTreeSet<Register>| code.mentioned(pc as u32).iter().any(|r| all.contains(r));
+    let touches =
+        |pc: usize, all: &BTreeSet<Register>| code.mentioned(pc as u32).iter().any(|r| all.contains(r));
     let is_move = |pc: usize| parts(&code.places[pc]).0.starts_with("mov.");
     let near: BTreeSet<Register> = (0..code.ops.len())
         .filter(|pc| is_move(*pc) && touches(*pc, &all))

@@ -36,7 +36,7 @@ pub(super) fn barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         true => d.eat(".acquire"),
         false => d.choose(&[(".release", true), (".relaxed", false)]).unwrap_or(true),
     };
-    d.eat(".aligned");
+    let aligned = d.eat(".aligned");
     d.operands(0, 0)?;
-    Ok(if waits { Op::ClusterWait } else { Op::ClusterArrive { releases } })
+    Ok(if waits { Op::ClusterWait { aligned } } else { Op::ClusterArrive { releases, aligned } })
 }

@@ -337,6 +337,47 @@ fn atomics_take_short_addresses() {
     assert!(out.iter().enumerate().all(|(i, v)| *v == 2 * (i as u32 % 64) + 11), "{out:?}");
 }
 
+/// Parts of a warp arrive and wait at different instructions, without `.aligned`.
+#[test]
+fn parts_of_a_warp_meet_at_the_barrier_of_the_cluster() {
+    let sides = |odd: &str, even: &str| {
+        format!(
+            "and.b32 %r1, %t, 1; setp.ne.u32 %p, %r1, 0; @%p bra ODD;\n{even}bra.uni JOIN;\nODD:\n{odd}JOIN:\n"
+        )
+    };
+    let store = "mad.lo.u32 %r2, %rank, 1000, %t; st.shared.u32 [%own], %r2;\n";
+    let load = "ld.shared::cluster.u32 %r2, [%far];\n";
+    let (arrive, wait) = ("barrier.cluster.arrive;\n", "barrier.cluster.wait;\n");
+    let both = format!("{arrive}{wait}");
+    let relaxed = format!("{arrive}add.u32 %r3, %t, 1;\n{wait}");
+    let exits = format!("setp.ge.u32 %p, %t, 40; {SYNC}@%p exit;\n{}", sides(&both, &both));
+    for barrier in [sides(&both, &both), sides(&both, &relaxed), format!("{}{wait}", sides(arrive, arrive))] {
+        for schedule in SCHEDULES {
+            let body = format!("{store}{barrier}{load}{SYNC}{STORE}");
+            let out = launch(2, 1, &body, schedule).unwrap_or_else(|fault| panic!("{fault}\n{body}"));
+            let wanted = |i: u32| 1000 * (1 - i / 64 % 2) + i % 64;
+            assert_eq!(out, (0..256).map(wanted).collect::<Vec<_>>(), "{body}");
+        }
+    }
+    launch(2, 1, &format!("{store}{exits}"), SCHEDULES[0]).unwrap_or_else(|fault| panic!("{fault}"));
+    let missed = [
+        (sides(&both, ""), Class::DivergentBarrier, "wait at the barrier of the cluster for lanes 0, 2"),
+        (sides(&both, "bar.warp.sync -1;\n"), Class::DivergentBarrier, "which wait at bar.warp.sync"),
+        (
+            sides(&both, &both.replace("wait", "wait.aligned")),
+            Class::DivergentBarrier,
+            "at barrier.cluster.wait.aligned",
+        ),
+        (format!("{}{wait}", sides(arrive, "")), Class::BarrierMismatch, "no arrival before"),
+        (sides(&both, SYNC), Class::DivergentBarrier, "at barrier.cluster.arrive.release.aligned"),
+    ];
+    for (barrier, class, what) in missed {
+        let fault = launch(2, 1, &format!("{store}{barrier}{SYNC}"), SCHEDULES[0]).expect_err(&barrier);
+        assert_eq!(fault.class, class, "{fault}\n{barrier}");
+        assert!(fault.what.contains(what), "{fault}\n{barrier}");
+    }
+}
+
 #[test]
 fn mistakes_with_clusters() {
     use Class::{

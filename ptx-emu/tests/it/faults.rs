@@ -352,10 +352,13 @@ fn divergent_barrier_before_its_race() {
         all threads of the warp must reach it together: move it out of the branch, or let no thread exit before");
     // Whole warps miss the barrier.
     let fault = fault(&body.replace("72", "64"), SETUP_96);
-    assert_eq!((fault.class, fault.instead), (
-        Class::SharedRace,
-        "not all threads of the block reach the barrier between the two: move it out of the branch",
-    ));
+    assert_eq!(
+        (fault.class, fault.instead),
+        (
+            Class::SharedRace,
+            "not all threads of the block reach the barrier between the two: move it out of the branch",
+        )
+    );
     // The load comes before the store.
     let late = body.replace("setp.eq.u32 %p0, %t, 0", "setp.eq.u32 %p0, %t, 95");
     assert_eq!(self::fault(&late, SETUP_96).class, Class::DivergentBarrier);

@@ -104,8 +104,14 @@ fn memory_is_ordered_where_lanes_meet() {
         )
     };
     meets(&exchange("bar.warp.sync -1;"), |t| 100 + (t ^ 1));
-    assert_eq!(missed(&exchange("bar.warp.sync 0xaaaaaaaa;").replacen("0xaaaaaaaa", "0x55555555", 1)).0, Class::SharedRace);
-    assert_eq!(missed(&exchange("vote.sync.any.pred %p, %p, -1;").replace("%p, %p", "%p, %low")).0, Class::SharedRace);
+    assert_eq!(
+        missed(&exchange("bar.warp.sync 0xaaaaaaaa;").replacen("0xaaaaaaaa", "0x55555555", 1)).0,
+        Class::SharedRace
+    );
+    assert_eq!(
+        missed(&exchange("vote.sync.any.pred %p, %p, -1;").replace("%p, %p", "%p, %low")).0,
+        Class::SharedRace
+    );
 }
 
 #[test]
@@ -114,7 +120,16 @@ fn lanes_meet_from_nested_branches() {
     let shuffle = |plus: u32| format!("add.u32 %a2, %a1, {plus}; shfl.sync.idx.b32 %d, %a2, %a3, 31, -1;");
     let inner = format!("@%low bra LOW;\n{}bra.uni INNER;\nLOW:\n{}INNER:\n", shuffle(1000), shuffle(2000));
     let body = format!("add.u32 %a3, %t, 5;\n{}", sides(&inner, &shuffle(3000)));
-    let passed = |t: u32| 100 + t + if t % 2 == 0 { 3000 } else if t < 16 { 2000 } else { 1000 };
+    let passed = |t: u32| {
+        100 + t
+            + if t % 2 == 0 {
+                3000
+            } else if t < 16 {
+                2000
+            } else {
+                1000
+            }
+    };
     meets(&body, |t| passed((t + 5) % 32));
     // After the branches all lanes run together again.
     meets(&format!("{body}activemask.b32 %d;"), |_| u32::MAX);
@@ -126,12 +141,19 @@ fn lanes_meet_from_nested_branches() {
 
 #[test]
 fn predicated_instructions_meet() {
-    meets("@%odd shfl.sync.bfly.b32 %d, %a1, 1, 31, -1;\n@!%odd shfl.sync.bfly.b32 %d, %a1, 1, 31, -1;", |t| {
-        100 + (t ^ 1)
-    });
+    meets(
+        "@%odd shfl.sync.bfly.b32 %d, %a1, 1, 31, -1;\n@!%odd shfl.sync.bfly.b32 %d, %a1, 1, 31, -1;",
+        |t| 100 + (t ^ 1),
+    );
     // Behind the join of a branch that the other lanes did not take.
-    meets("@!%odd bra JOIN;\nredux.sync.add.u32 %d, %t, -1;\nbra OVER;\nJOIN:\nredux.sync.add.u32 %d, %t, -1;\nOVER:", |_| 496);
-    meets("@!%odd bra JOIN;\nredux.sync.add.u32 %d, %t, -1;\nJOIN:\n@!%odd redux.sync.add.u32 %d, %t, -1;", |_| 496);
+    meets(
+        "@!%odd bra JOIN;\nredux.sync.add.u32 %d, %t, -1;\nbra OVER;\nJOIN:\nredux.sync.add.u32 %d, %t, -1;\nOVER:",
+        |_| 496,
+    );
+    meets(
+        "@!%odd bra JOIN;\nredux.sync.add.u32 %d, %t, -1;\nJOIN:\n@!%odd redux.sync.add.u32 %d, %t, -1;",
+        |_| 496,
+    );
 }
 
 #[test]
@@ -153,7 +175,8 @@ fn lanes_meet_in_different_rounds_of_a_loop() {
     let shrinking = "mov.u32 %a2, 0;\nLOOP:\nshr.u32 %a3, -1, %a2;\nshl.b32 %a3, %a3, %a2;\n\
                      redux.sync.add.u32 %d, 1, %a3;\nadd.u32 %a2, %a2, 1;\nsetp.le.u32 %p, %a2, %t;\n@%p bra LOOP;";
     let shrinking = shrinking.replace("shr.u32 %a3, -1, %a2;", "mov.u32 %a3, -1; shr.u32 %a3, %a3, %a2;");
-    let shrinking = shrinking.replace("redux.sync.add.u32 %d, 1,", "mov.u32 %a4, 1; redux.sync.add.u32 %d, %a4,");
+    let shrinking =
+        shrinking.replace("redux.sync.add.u32 %d, 1,", "mov.u32 %a4, 1; redux.sync.add.u32 %d, %a4,");
     meets(&shrinking, |t| 32 - t);
 }
 
@@ -183,7 +206,10 @@ fn lanes_meet_in_functions() {
     let all = [call("bfly"), call("other"), call("deep"), inline.to_owned()];
     for odd in &all {
         for even in &all {
-            let text = text(FUNCTIONS, &format!("{}activemask.b32 %a2;\nsetp.ne.b32 %p, %a2, -1;\n@%p trap;", sides(odd, even)));
+            let text = text(
+                FUNCTIONS,
+                &format!("{}activemask.b32 %a2;\nsetp.ne.b32 %p, %a2, -1;\n@%p trap;", sides(odd, even)),
+            );
             meets_in(&text, |t| 100 + (t ^ 1));
         }
     }
@@ -204,7 +230,8 @@ fn shuffles_of_unwritten_registers_meet() {
     let body = sides("shfl.sync.bfly.b32 %d, %a1, 1, 31, -1;", "shfl.sync.bfly.b32 %d, %a5, 1, 31, -1;");
     let text = text("", &format!("{body}@%odd mov.u32 %d, 7;"));
     meets_in(&text, |t| if t % 2 == 1 { 7 } else { 100 + (t ^ 1) });
-    let fault = words(&text.replace("@%odd mov.u32 %d, 7;", ""), 32, Order::InOrder).expect_err("it is stored");
+    let fault =
+        words(&text.replace("@%odd mov.u32 %d, 7;", ""), 32, Order::InOrder).expect_err("it is stored");
     assert_eq!((fault.class, fault.lanes), (Class::UninitialisedRegister, 0xaaaa_aaaa), "{fault}");
 }
 
@@ -221,7 +248,10 @@ fn masks_that_are_never_complete() {
     // Other qualifiers.
     let (class, what, place) = missed(&sides("shfl.sync.idx.b32 %d, %a1, 1, 31, -1;", shuffle));
     assert_eq!((class, place.as_str()), (Class::InactiveLane, "shfl.sync.idx.b32 %d, %a1, 1, 31, -1"));
-    assert_eq!(what, format!("the mask 0xffffffff names {even}, which wait at shfl.sync.bfly.b32 in line 15"));
+    assert_eq!(
+        what,
+        format!("the mask 0xffffffff names {even}, which wait at shfl.sync.bfly.b32 in line 15")
+    );
     for (a, b) in [
         ("vote.sync.any.pred %p, %low, -1;", "vote.sync.all.pred %p, %low, -1;"),
         ("redux.sync.add.u32 %d, %t, -1;", "redux.sync.max.u32 %d, %t, -1;"),
@@ -233,7 +263,8 @@ fn masks_that_are_never_complete() {
         assert_eq!(missed(&sides(a, b)).0, Class::InactiveLane, "{a} {b}");
     }
     // Other masks.
-    let (class, what, _) = missed(&sides("redux.sync.add.u32 %d, %t, -1;", "redux.sync.add.u32 %d, %t, 0x5fffffff;"));
+    let (class, what, _) =
+        missed(&sides("redux.sync.add.u32 %d, %t, -1;", "redux.sync.add.u32 %d, %t, 0x5fffffff;"));
     assert_eq!(class, Class::InactiveLane);
     assert!(what.ends_with(", which wait in line 15 with the mask 0x5fffffff"), "{what}");
     let own = sides("redux.sync.add.u32 %d, %t, -1;", "redux.sync.add.u32 %d, %t, 0x55555555;");
@@ -309,9 +340,12 @@ fn reductions_of_parts_of_a_warp_meet() {
     let red = |op: &str, to: &str, p: &str| format!("barrier.red.{op} {to}, 2, 64, {p};");
     let count = red("popc.u32", "%d", "%low");
     block_meets(&sides(&count, &count), |_| 16);
-    block_meets(&sides(&count, &red("popc.u32", "%a5", "!%low").replace("barrier", "mov.u32 %d, 3; barrier")), |t| {
-        if t % 2 == 1 { 8 + 8 + 16 } else { 3 }
-    });
+    block_meets(
+        &sides(&count, &red("popc.u32", "%a5", "!%low").replace("barrier", "mov.u32 %d, 3; barrier")),
+        |t| {
+            if t % 2 == 1 { 8 + 8 + 16 } else { 3 }
+        },
+    );
     let any = red("or.pred", "%p", "%low");
     block_meets(&format!("{}selp.u32 %d, 1, 0, %p;", sides(&any, &any)), |_| 1);
     let all = red("and.pred", "%p", "%low");
@@ -321,9 +355,12 @@ fn reductions_of_parts_of_a_warp_meet() {
         "setp.ge.u32 %q, %t, 32; @%q bra WAIT;\n{}bra OVER;\nWAIT:\nbarrier.sync 3, 64;\nld.shared.u32 %d, [s];\nOVER:",
         sides("barrier.arrive 3, 64;", "barrier.arrive 3, 64;")
     );
-    block_meets(&format!(".shared .b32 s[1]; setp.eq.u32 %p, %t, 0; @%p st.shared.u32 [s], 9;\n{arrive}"), |t| {
-        if t < 32 { 0 } else { 9 }
-    });
+    block_meets(
+        &format!(".shared .b32 s[1]; setp.eq.u32 %p, %t, 0; @%p st.shared.u32 [s], 9;\n{arrive}"),
+        |t| {
+            if t < 32 { 0 } else { 9 }
+        },
+    );
 }
 
 #[test]
@@ -334,7 +371,10 @@ fn barriers_that_parts_of_a_warp_miss() {
     assert_eq!(missed(&sides("barrier.sync 1, 64;", aligned)).0, Class::DivergentBarrier);
     let (class, what, place) = missed("@!%low bra OVER;\nbarrier.sync 0;\nOVER:");
     assert_eq!((class, place.as_str()), (Class::DivergentBarrier, "barrier.sync 0"));
-    assert_eq!(what, "lanes 0-15 of the warp wait at barrier 0 for lanes 16-31, which exit without executing this");
+    assert_eq!(
+        what,
+        "lanes 0-15 of the warp wait at barrier 0 for lanes 16-31, which exit without executing this"
+    );
     let (class, what, _) = missed(&sides("barrier.sync 1, 64;", "barrier.sync 2, 64;"));
     assert_eq!(class, Class::DivergentBarrier);
     assert!(what.ends_with("which wait in line 15 at barrier 2 for 64 threads"), "{what}");
@@ -342,7 +382,8 @@ fn barriers_that_parts_of_a_warp_miss() {
     assert_eq!(missed(&sides("barrier.sync 1, 64;", "barrier.arrive 1, 64;")).0, Class::DivergentBarrier);
     assert_eq!(missed(&sides("barrier.sync 1, 64;", "bar.warp.sync -1;")).0, Class::DivergentBarrier);
     // The warps arrive, but not all of them.
-    let alone = "setp.ge.u32 %q, %t, 32; @%q bra END;\n@%odd barrier.sync 1, 64;\n@!%odd barrier.sync 1, 64;\nEND:";
+    let alone =
+        "setp.ge.u32 %q, %t, 32; @%q bra END;\n@%odd barrier.sync 1, 64;\n@!%odd barrier.sync 1, 64;\nEND:";
     assert_eq!(missed(alone).0, Class::BarrierMismatch);
 }
 
@@ -351,7 +392,8 @@ fn barriers_that_parts_of_a_warp_miss() {
 fn lanes_that_poll_and_lanes_that_wait() {
     let poll = "ASK: ld.volatile.shared.u32 %d, [s]; setp.eq.u32 %p, %d, 0; @%p bra ASK;\nredux.sync.add.u32 %d, %d, -1;";
     let store = "redux.sync.add.u32 %a5, %t, 0x55555555; st.volatile.shared.u32 [s], 2; redux.sync.add.u32 %d, %a0, -1;";
-    let start = ".shared .b32 s[1]; setp.eq.u32 %p, %t, 0; @%p st.volatile.shared.u32 [s], 0; bar.warp.sync -1;\n";
+    let start =
+        ".shared .b32 s[1]; setp.eq.u32 %p, %t, 0; @%p st.volatile.shared.u32 [s], 0; bar.warp.sync -1;\n";
     meets(&format!("{start}{}", sides(poll, store)), |_| 32);
     // What it polls for comes only after the meeting, which it never reaches.
     let never = "redux.sync.add.u32 %d, %a0, -1; st.volatile.shared.u32 [s], 2;";

@@ -249,7 +249,11 @@ fn masks_that_overlap_are_refused() {
     let absent = body.replace("0x1ffff", "0xffff").replace("redux", "@%low redux");
     assert!(launch(&kernel(&absent), &[0; 4], 4, SETUP).is_ok());
     let missing = absent.replace("0xffff,", "0x1ffff,");
-    assert!(fault(&missing, SETUP).what.contains("lane 16, which exits without executing this"), "{}", fault(&missing, SETUP));
+    assert!(
+        fault(&missing, SETUP).what.contains("lane 16, which exits without executing this"),
+        "{}",
+        fault(&missing, SETUP)
+    );
 }
 
 /// A group may not read from a lane of another group.

@@ -82,7 +82,8 @@ fn needs(kernel: &Kernel) -> String {
     }];
     parts.extend(kernel.cluster.map(|blocks| format!("clusters of {}", size(blocks))));
     parts.push(format!("{} bytes of static shared memory", kernel.static_shared));
-    parts.extend(kernel.dynamic_shared().map(|name| format!("dynamic shared memory `{name}` (--smem BYTES)")));
+    parts
+        .extend(kernel.dynamic_shared().map(|name| format!("dynamic shared memory `{name}` (--smem BYTES)")));
     parts.join(", ")
 }
 

@@ -195,7 +195,9 @@ fn improve_after(kernel: &Kernel, arguments: &mut [Proposed], shared: &mut u32, 
             let beyond = fault.address.zip(fault.allocation.as_ref());
             let beyond = beyond.is_some_and(|(address, allocation)| address >= allocation.base);
             arguments.iter_mut().any(|argument| match argument {
-                Proposed::Buffer { name, count, .. } if *name == label && beyond && *count < MOST_ELEMENTS => {
+                Proposed::Buffer { name, count, .. }
+                    if *name == label && beyond && *count < MOST_ELEMENTS =>
+                {
                     *count *= 2;
                     true
                 }
