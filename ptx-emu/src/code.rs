@@ -48,6 +48,11 @@ impl Code {
         self.routines.iter().any(asks)
     }
 
+    /// The dynamic shared memory, if the kernel declares it.
+    pub(crate) fn declared_dynamic(&self) -> Option<&Region> {
+        self.shared.iter().find(|region| region.dynamic && region.name != UNDECLARED_DYNAMIC)
+    }
+
     /// The registers that an instruction names.
     pub(crate) fn mentioned(&self, pc: u32) -> &[(Bank, u32)] {
         let end = |i: u32| self.mention_ends.get(i as usize).map_or(self.mentions.len(), |end| *end as usize);
@@ -62,6 +67,9 @@ impl Code {
         found.ok().map(|i| names[i].2.as_str())
     }
 }
+
+/// The name of the dynamic shared memory of a kernel that declares none.
+pub(crate) const UNDECLARED_DYNAMIC: &str = "dynamic shared memory";
 
 /// A named range of shared memory.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -79,7 +79,7 @@ impl Kernel {
 
     /// Returns the name of a variable of dynamic shared memory (`.extern .shared`) that the kernel uses, if there is one.
     pub fn dynamic_shared(&self) -> Option<&str> {
-        self.code.shared.iter().find(|region| region.dynamic).map(|region| region.name.as_str())
+        self.code.declared_dynamic().map(|region| region.name.as_str())
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::Unit;
 use super::names::{PREDEFINED, special};
-use crate::code::{Formal, Region, RegisterOperand};
+use crate::code::{Formal, Region, RegisterOperand, UNDECLARED_DYNAMIC};
 use crate::module::Param;
 use crate::parse::ast::{self, OperandKind, StateSpace, Statement, Variable};
 use crate::parse::types::Type;
@@ -265,7 +265,7 @@ impl<'a> SharedLayout<'a> {
     pub(super) fn finish(&mut self) -> u32 {
         let align = self.dynamic.iter().map(|(_, align)| *align).max().unwrap_or(16);
         let address = self.cursor.next_multiple_of(align);
-        let name = self.dynamic.first().map_or("dynamic shared memory", |(name, _)| name);
+        let name = self.dynamic.first().map_or(UNDECLARED_DYNAMIC, |(name, _)| name);
         self.regions.push(Region { name: name.into(), address, bytes: 0, dynamic: true });
         address
     }

@@ -521,7 +521,7 @@ impl Worker<'_, '_> {
 
     /// The dynamic shared memory that an access lies behind, if the kernel has some and a launch can give it so much.
     fn beyond_dynamic(&self, at: u64, bytes: u32) -> Option<String> {
-        let region = self.grid.code.shared.iter().find(|region| region.dynamic)?;
+        let region = self.grid.code.declared_dynamic()?;
         let given = self.grid.launch.dynamic_shared;
         let needed = (at + u64::from(bytes)).checked_sub(region.address.into())?;
         let beyond = needed > given.into() && needed <= MOST_DYNAMIC;

@@ -122,7 +122,7 @@ fn lanes_meet_from_nested_branches() {
     let body = format!("add.u32 %a3, %t, 5;\n{}", sides(&inner, &shuffle(3000)));
     let passed = |t: u32| {
         100 + t
-            + if t % 2 == 0 {
+            + if t.is_multiple_of(2) {
                 3000
             } else if t < 16 {
                 2000
@@ -427,4 +427,116 @@ fn files_of_meetings() {
     stores("barrier-nonaligned", 64, |t| t ^ 32);
     assert_eq!(fails("shfl-branches-61", 32), Err(Class::InactiveLane));
     assert_eq!(fails("barrier-aligned", 64), Err(Class::DivergentBarrier));
+}
+
+/// A step of a random program, in which every lane meets the others equally often.
+enum Node {
+    Add(u32),
+    Meet,
+    /// The same meeting at two instructions, by the value of a bit of the lane's number.
+    PredicatedMeet(u32),
+    If(u32, Vec<Node>, Vec<Node>),
+    Loop(u32, Vec<Node>),
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u32) -> u32 {
+        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        ((self.0 >> 33) % u64::from(n)) as u32
+    }
+
+    /// Steps with `meetings` meetings of each lane.
+    fn steps(&mut self, meetings: u32, depth: u32) -> Vec<Node> {
+        let mut all = vec![Node::Add(self.below(1000))];
+        match (meetings, self.below(6)) {
+            (0, _) => {}
+            (n, 0 | 1) if depth > 0 => {
+                let bit = self.below(5);
+                all.push(Node::If(bit, self.steps(n, depth - 1), self.steps(n, depth - 1)));
+            }
+            (n, 2) if depth > 0 && n.is_multiple_of(2) => {
+                all.push(Node::Loop(2, self.steps(n / 2, depth - 1)))
+            }
+            (1, 3) => all.push(Node::PredicatedMeet(self.below(5))),
+            (1, _) => all.push(Node::Meet),
+            (n, _) => {
+                let first = 1 + self.below(n - 1);
+                all.extend(self.steps(first, depth));
+                all.extend(self.steps(n - first, depth));
+            }
+        }
+        all
+    }
+}
+
+/// Writes the text of steps. `%d` is the value, and `%a7` counts the meetings.
+fn write_steps(text: &mut String, steps: &[Node], labels: &mut u32, depth: u32) {
+    let meet = "and.b32 %a6, %a7, 3; mov.u32 %a5, 1; shl.b32 %a5, %a5, %a6; add.u32 %a7, %a7, 1;\n";
+    for step in steps {
+        *labels += 1;
+        let label = *labels;
+        match step {
+            Node::Add(n) => *text += &format!("add.u32 %d, %d, {n};\n"),
+            Node::Meet => *text += &format!("{meet}shfl.sync.bfly.b32 %d, %d, %a5, 31, -1;\n"),
+            Node::PredicatedMeet(bit) => {
+                *text += &format!(
+                    "{meet}and.b32 %a6, %t, {}; setp.ne.u32 %p, %a6, 0;\n\
+                     @%p shfl.sync.bfly.b32 %d, %d, %a5, 31, -1;\n@!%p shfl.sync.bfly.b32 %d, %d, %a5, 31, -1;\n",
+                    1 << bit
+                );
+            }
+            Node::If(bit, yes, no) => {
+                *text +=
+                    &format!("and.b32 %a6, %t, {}; setp.ne.u32 %p, %a6, 0;\n@%p bra Y{label};\n", 1 << bit);
+                write_steps(text, no, labels, depth + 1);
+                *text += &format!("bra J{label};\nY{label}:\n");
+                write_steps(text, yes, labels, depth + 1);
+                *text += &format!("J{label}:\n");
+            }
+            Node::Loop(rounds, steps) => {
+                *text += &format!("mov.u32 %l{depth}, 0;\nL{label}:\n");
+                write_steps(text, steps, labels, depth + 1);
+                *text += &format!(
+                    "add.u32 %l{depth}, %l{depth}, 1; setp.lt.u32 %p, %l{depth}, {rounds};\n@%p bra L{label};\n"
+                );
+            }
+        }
+    }
+}
+
+/// The sums that a lane adds before each meeting, and after the last one.
+fn sums(steps: &[Node], lane: u32, all: &mut Vec<u32>) {
+    for step in steps {
+        match step {
+            Node::Add(n) => *all.last_mut().expect("it begins with one") += n,
+            Node::Meet | Node::PredicatedMeet(_) => all.push(0),
+            Node::If(bit, yes, no) => sums(if lane >> bit & 1 == 1 { yes } else { no }, lane, all),
+            Node::Loop(rounds, steps) => (0..*rounds).for_each(|_| sums(steps, lane, all)),
+        }
+    }
+}
+
+#[test]
+fn lanes_meet_in_random_programs() {
+    for seed in 0..150 {
+        let steps = Random(seed).steps(6, 5);
+        let mut body = String::from(".reg .b32 %l<9>; mov.u32 %a7, 0; mov.u32 %d, %t;\n");
+        write_steps(&mut body, &steps, &mut 0, 0);
+        let added: Vec<Vec<u32>> = (0..32)
+            .map(|lane| {
+                let mut all = vec![0];
+                sums(&steps, lane, &mut all);
+                all
+            })
+            .collect();
+        let mut values: Vec<u32> = (0..32).map(|lane: u32| lane + added[lane as usize][0]).collect();
+        let distances = [1, 2, 4, 8].into_iter().cycle();
+        for (meeting, from) in (1..added[0].len()).zip(distances) {
+            let passed = values;
+            values = (0..32).map(|lane: usize| passed[lane ^ from] + added[lane][meeting]).collect();
+        }
+        meets(&body, |t| values[t as usize]);
+    }
 }

@@ -106,9 +106,9 @@ fn check_library(path: &Path) -> Result<(), String> {
     if !bytes.starts_with(b"\x7fELF") || bytes.get(16) != Some(&3) {
         return Err("not a shared library".into());
     }
-    // The driver contains the name of the variable that it reads. One pass over the file is enough to find it.
-    let [first, rest @ ..] = REPORT.as_bytes() else { return Ok(()) };
-    match bytes.split(|byte| byte == first).any(|after| after.starts_with(rest)) {
+    // The driver contains the name of the variable that it reads.
+    let mut starts = (0..bytes.len()).filter(|at| bytes[*at] == REPORT.as_bytes()[0]);
+    match starts.any(|at| bytes[at..].starts_with(REPORT.as_bytes())) {
         true => Ok(()),
         false => Err("a shared library, but not the emulator's driver (libwarpwright_cuda_emu.so)".into()),
     }
