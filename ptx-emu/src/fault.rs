@@ -134,11 +134,7 @@ impl Class {
     pub(crate) fn may_follow_from_barriers(self) -> bool {
         matches!(
             self,
-            Class::SharedRace
-                | Class::GlobalRace
-                | Class::UninitialisedShared
-                | Class::UninitialisedGlobal
-                | Class::OutOfBounds
+            Class::SharedRace | Class::GlobalRace | Class::UninitialisedShared | Class::UninitialisedGlobal
         )
     }
 }

@@ -234,25 +234,11 @@ impl Worker<'_, '_> {
     pub(crate) fn execute<const OBSERVED: bool>(&mut self, w: &mut Warp, until: u64) -> Checked<Pause> {
         let ops = &self.grid.code.ops[..];
         loop {
-            while w.now.pc == w.now.join && w.now.mask != 0 {
-                w.resume();
-                if !w.apart.is_empty() {
-                    w.reconverge();
+            if w.now.pc == w.now.join || w.now.mask == 0 {
+                match self.continue_elsewhere(w)? {
+                    None => continue,
+                    Some(pause) => return Ok(pause),
                 }
-            }
-            if w.now.mask == 0 {
-                if !w.apart.is_empty() {
-                    match self.schedule(w)? {
-                        Scheduled::Running => continue,
-                        Scheduled::Waits => return Ok(Pause::Waits),
-                        Scheduled::Ended => return Ok(Pause::Ended),
-                    }
-                }
-                if w.calls.is_empty() {
-                    return Ok(Pause::Ended);
-                }
-                self.leave(w)?;
-                continue;
             }
             if w.executed >= until {
                 return Ok(Pause::Turn);
@@ -288,6 +274,33 @@ impl Worker<'_, '_> {
                 Next::Pause(pause) => return Ok(pause),
             }
         }
+    }
+
+    /// The running lanes have come to where they reconverge, or have ended: continues with the lanes that come next. Not a
+    /// part of the interpreter loop, which is faster without it.
+    #[inline(never)]
+    fn continue_elsewhere(&mut self, w: &mut Warp) -> Checked<Option<Pause>> {
+        while w.now.pc == w.now.join && w.now.mask != 0 {
+            w.resume();
+            if !w.apart.is_empty() {
+                w.reconverge();
+            }
+        }
+        if w.now.mask != 0 {
+            return Ok(None);
+        }
+        if !w.apart.is_empty() {
+            return Ok(match self.schedule(w)? {
+                Scheduled::Running => None,
+                Scheduled::Waits => Some(Pause::Waits),
+                Scheduled::Ended => Some(Pause::Ended),
+            });
+        }
+        if w.calls.is_empty() {
+            return Ok(Some(Pause::Ended));
+        }
+        self.leave(w)?;
+        Ok(None)
     }
 
     #[inline(always)]

@@ -14,6 +14,7 @@ use super::block::{Checked, Pause, Worker};
 use super::grid::mix;
 use super::warp::Warp;
 use crate::code::{Op, Space};
+use crate::fault::SourcePlace;
 use crate::launch::Order;
 use crate::{Class, Fault};
 
@@ -91,7 +92,12 @@ impl Worker<'_, '_> {
                 if fault.class.rank() != Class::DivergentBarrier.rank() {
                     return Err(first);
                 }
-                first.instead = "correct the barrier first: it orders nothing, and this may follow from that";
+                first.instead = match fault.class {
+                    Class::InactiveLane => {
+                        "correct the mask first: the lanes do not meet, and this may follow from that"
+                    }
+                    _ => "correct the barrier first: it orders nothing, and this may follow from that",
+                };
                 self.postponed = Some(first);
                 Err(fault)
             }
@@ -131,8 +137,9 @@ impl Worker<'_, '_> {
     fn misses_barrier(&self, race: &Fault) -> bool {
         let (Some(place), Some(other)) = (&race.place, &race.other) else { return false };
         let waiting = self.warps.iter().filter_map(|w| self.barriers.waiting_at(w.index));
-        let mut lines = waiting.map(|(_, pc, ..)| self.place(pc).line);
-        lines.any(|line| other.place.line < line && line < place.line)
+        let position = |place: &SourcePlace| (place.line, place.column);
+        let mut positions = waiting.map(|(_, pc, ..)| position(&self.place(pc)));
+        positions.any(|at| position(&other.place) < at && at < position(place))
     }
 
     /// One turn for each warp that is ready; where all of them poll, whether each is as it was before.

@@ -39,12 +39,16 @@ struct ParameterAccess {
     element: Option<ElementType>,
 }
 
+/// The instructions of the kernel itself. Registers of functions have the same numbers.
+fn kernel(code: &Code) -> std::ops::Range<usize> {
+    0..code.routines.get(1).map_or(code.ops.len(), |function| function.start as usize)
+}
+
 /// The use of each parameter.
 pub(crate) fn parameter_uses(code: &Code, params: &[Param]) -> Vec<ParameterUse> {
     let mut uses = vec![ParameterUse::default(); params.len()];
     let sources = sources(code, params, &mut uses);
-    let accesses: Vec<ParameterAccess> =
-        (0..code.ops.len()).filter_map(|pc| access(code, pc, &sources)).collect();
+    let accesses: Vec<ParameterAccess> = kernel(code).filter_map(|pc| access(code, pc, &sources)).collect();
     let certain: BTreeSet<usize> =
         accesses.iter().filter(|a| a.params.len() == 1).flat_map(|a| a.params.iter().copied()).collect();
     for access in &accesses {
@@ -61,7 +65,7 @@ pub(crate) fn parameter_uses(code: &Code, params: &[Param]) -> Vec<ParameterUse>
             }
         }
     }
-    for param in (0..code.ops.len()).flat_map(|pc| passed(code, pc, &sources)) {
+    for param in kernel(code).flat_map(|pc| passed(code, pc, &sources)) {
         let known = &mut uses[param];
         if !known.loads && !known.stores {
             known.loads = true;
@@ -84,7 +88,7 @@ fn passed(code: &Code, pc: usize, sources: &Sources) -> BTreeSet<usize> {
 
 /// The offset and the size of each part of the parameters that the kernel loads, widest first.
 pub(crate) fn parameter_loads(code: &Code) -> Vec<(u32, u32)> {
-    let loads = code.ops.iter().filter_map(|step| match &step.op {
+    let loads = code.ops[kernel(code)].iter().filter_map(|step| match &step.op {
         Op::LoadParam(load) => Some(load),
         _ => None,
     });
@@ -104,14 +108,14 @@ fn sources(code: &Code, params: &[Param], uses: &mut [ParameterUse]) -> Sources 
     let mut sources = Sources::new();
     for _ in 0..MOST_PASSES {
         let before = sources.values().map(BTreeSet::len).sum::<usize>();
-        for pc in 0..code.ops.len() {
+        for pc in kernel(code) {
             derive(code, pc, params, &mut sources);
         }
         if sources.values().map(BTreeSet::len).sum::<usize>() == before {
             break;
         }
     }
-    for pc in 0..code.ops.len() {
+    for pc in kernel(code) {
         for (param, register) in loaded(code, pc, params) {
             uses[param].reads = true;
             let float = float_of(code, &[register], params[param].size);
@@ -219,7 +223,7 @@ fn float_of(code: &Code, values: &[Register], bytes: u32) -> Option<ElementType>
     let touches =
         |pc: usize, all: &BTreeSet<Register>| code.mentioned(pc as u32).iter().any(|r| all.contains(r));
     let is_move = |pc: usize| parts(&code.places[pc]).0.starts_with("mov.");
-    let near: BTreeSet<Register> = (0..code.ops.len())
+    let near: BTreeSet<Register> = kernel(code)
         .filter(|pc| is_move(*pc) && touches(*pc, &all))
         .flat_map(|pc| code.mentioned(pc as u32).iter().copied())
         .collect();
@@ -230,7 +234,7 @@ fn float_of(code: &Code, values: &[Register], bytes: u32) -> Option<ElementType>
         8 => &[("f64", "f64"), ("f32", "f32"), ("f16x2", "f16")],
         _ => &[],
     };
-    let mut used = (0..code.ops.len()).filter(|pc| touches(*pc, &all)).flat_map(|pc| {
+    let mut used = kernel(code).filter(|pc| touches(*pc, &all)).flat_map(|pc| {
         let suffixes = parts(&code.places[pc]).0.split('.').skip(1);
         suffixes.filter_map(|suffix| types.iter().find(|(known, _)| *known == suffix)).map(|(_, name)| *name)
     });
