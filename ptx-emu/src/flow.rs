@@ -22,6 +22,26 @@ pub(crate) fn join(ops: &mut [Instruction]) {
     }
 }
 
+/// Returns true if a lane at one instruction of a routine may come to another one.
+pub(crate) fn reaches(ops: &[Instruction], from: u32, to: u32) -> bool {
+    let mut seen = vec![false; ops.len()];
+    let mut left = vec![from];
+    while let Some(pc) = left.pop() {
+        if pc == to {
+            return true;
+        }
+        let Some(step) = ops.get(pc as usize) else { continue };
+        if std::mem::replace(&mut seen[pc as usize], true) {
+            continue;
+        }
+        left.extend(jumps(step));
+        if falls(step) {
+            left.push(pc + 1);
+        }
+    }
+    false
+}
+
 struct Graph {
     /// First instruction of each block.
     starts: Vec<u32>,

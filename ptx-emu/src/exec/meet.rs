@@ -255,7 +255,11 @@ impl Worker<'_, '_> {
         check_operands(&w.regs, group, op).map_err(|u| self.undefined(w, u))?;
         let kind = self.kind(w.now.pc);
         let pc = (!independent).then_some(w.now.pc);
-        w.park_here(group, StrandState::Waits(Meeting { kind, named, at: MeetingPlace::Mask, pc }));
+        w.park_here(
+            group,
+            StrandState::Waits(Meeting { kind, named, at: MeetingPlace::Mask, pc }),
+            self.grid.code,
+        );
         self.arrived(w)
     }
 
@@ -299,7 +303,11 @@ impl Worker<'_, '_> {
     /// Lanes wait for all others of their warp.
     fn park_for_warp(&mut self, w: &mut Warp, mask: u32, at: MeetingPlace) -> Checked<Gathering> {
         let kind = self.kind(w.now.pc);
-        w.park_here(mask, StrandState::Waits(Meeting { kind, named: u32::MAX, at, pc: None }));
+        w.park_here(
+            mask,
+            StrandState::Waits(Meeting { kind, named: u32::MAX, at, pc: None }),
+            self.grid.code,
+        );
         self.arrived(w)
     }
 
@@ -323,7 +331,7 @@ impl Worker<'_, '_> {
             Some(next) => {
                 self.forget_pending();
                 let all = w.lanes();
-                w.park(all, StrandState::Polled);
+                w.park(all, StrandState::Polled, self.grid.code);
                 w.unpark(next);
                 Gathering::Elsewhere
             }
@@ -340,8 +348,8 @@ impl Worker<'_, '_> {
         let joined = w.absorb_aligned();
         if w.lanes_apart() & !w.now.mask != 0 {
             let all = w.lanes();
-            w.park(all, StrandState::Aligned);
-            if w.pick() {
+            w.park(all, StrandState::Aligned, self.grid.code);
+            if w.pick(self.grid.code) {
                 return Ok(Gathering::Elsewhere);
             }
             // All the others wait: for the running lanes, or the instruction reports that they are not there.
@@ -490,14 +498,14 @@ impl Worker<'_, '_> {
         if !w.calls.is_empty() {
             if w.reconverge_behind_call() {
                 self.leave(w)?;
-                w.reconverge();
+                w.reconverge(self.grid.code);
             }
             return Ok(Scheduled::Running);
         }
         if self.complete_meetings(w)? {
             return Ok(Scheduled::Waits);
         }
-        if w.now.mask != 0 || w.pick() {
+        if w.now.mask != 0 || w.pick(self.grid.code) {
             return Ok(Scheduled::Running);
         }
         if w.apart.iter().any(|strand| strand.meeting().is_some()) {
@@ -516,7 +524,7 @@ impl Worker<'_, '_> {
     pub(super) fn run_others(&mut self, w: &mut Warp) -> Checked<bool> {
         if w.lanes() & !w.now.mask != 0 {
             let polling = w.now.mask;
-            w.park(polling, StrandState::Polled);
+            w.park(polling, StrandState::Polled, self.grid.code);
             return Ok(true);
         }
         if w.apart.is_empty() {
@@ -526,8 +534,8 @@ impl Worker<'_, '_> {
         let all = w.lanes();
         let progress = w.runnable().is_some();
         if progress || w.apart.iter().any(|s| matches!(s.state, StrandState::Polled)) {
-            w.park(all, StrandState::Polled);
-            w.pick();
+            w.park(all, StrandState::Polled, self.grid.code);
+            w.pick(self.grid.code);
         }
         if !progress {
             // All have polled: the next time another one begins.

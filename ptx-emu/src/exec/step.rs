@@ -283,7 +283,7 @@ impl Worker<'_, '_> {
         while w.now.pc == w.now.join && w.now.mask != 0 {
             w.resume();
             if !w.apart.is_empty() {
-                w.reconverge();
+                w.reconverge(self.grid.code);
             }
         }
         if w.now.mask != 0 {
@@ -361,7 +361,7 @@ impl Worker<'_, '_> {
         match op {
             Op::Exit => {
                 w.exit(mask);
-                w.reconverge();
+                w.reconverge(self.grid.code);
                 return Ok(Next::Frame);
             }
             Op::Call(call) => {
@@ -370,7 +370,7 @@ impl Worker<'_, '_> {
             }
             Op::Return => {
                 w.give_back(mask);
-                w.reconverge();
+                w.reconverge(self.grid.code);
                 return Ok(Next::Frame);
             }
             Op::BranchIndexed { index, targets, join } => {

@@ -13,7 +13,8 @@ use super::call::Activation;
 use super::meet::Meeting;
 use super::regs::Regs;
 use super::warp::{Frame, Lost, Warp};
-use crate::code::BarrierKind;
+use crate::code::{BarrierKind, Code};
+use crate::flow::reaches;
 
 /// The position and the registers of lanes that run together.
 #[derive(Clone, Debug, Default)]
@@ -98,12 +99,16 @@ impl Context {
         (0..depth).all(same)
     }
 
-    /// Whether lanes of this context wait in a frame that lanes of the innermost call of `other` have come to.
-    fn comes_to(&self, other: &Context, frame: Frame) -> bool {
+    /// Whether lanes of this context may come to a place where the lanes of the innermost call of `other` are, and would
+    /// reconverge with them there.
+    fn comes_to(&self, other: &Context, code: &Code) -> bool {
         let depth = other.calls.len();
         self.shares_calls(other, depth) && {
-            let mut frames = self.stack[self.levels()[depth].stack.clone()].iter();
-            frames.any(|f| f.mask != 0 && (f.pc, f.join) == (frame.pc, frame.join))
+            let level = &self.levels()[depth];
+            let place = (other.now.pc, other.now.join);
+            let mut frames = self.stack[level.stack.clone()].iter();
+            frames.any(|frame| frame.mask != 0 && (frame.pc, frame.join) == place)
+                && reaches(&code.ops, level.now.pc, other.now.pc)
         }
     }
 
@@ -247,7 +252,7 @@ impl Warp {
     }
 
     /// Parks some of the running lanes. The rest of their strand continues, if there is any.
-    pub(super) fn park(&mut self, lanes: u32, state: StrandState) {
+    pub(super) fn park(&mut self, lanes: u32, state: StrandState, code: &Code) {
         let rest = self.lanes() & !lanes;
         let mut context = self.take_context();
         if rest != 0 {
@@ -259,18 +264,18 @@ impl Warp {
         self.apart.push(Strand::new(context, state));
         if rest != 0 && self.now.mask == 0 {
             self.resume();
-            self.reconverge();
+            self.reconverge(code);
         }
     }
 
     /// Parks some lanes of the running instruction. The others are before the instruction, and reconverge behind it.
-    pub(super) fn park_here(&mut self, lanes: u32, state: StrandState) {
+    pub(super) fn park_here(&mut self, lanes: u32, state: StrandState, code: &Code) {
         let next = self.now.pc + 1;
         if lanes != self.now.mask && self.now.join != next {
             self.stack.push(Frame { pc: next, ..self.now });
             self.now.join = next;
         }
-        self.park(lanes, state);
+        self.park(lanes, state, code);
     }
 
     /// Runs a strand in place of the running one, which has no lanes or is parked.
@@ -296,7 +301,7 @@ impl Warp {
     }
 
     /// Runs another strand in place of the running one, which has no lanes or is parked. Returns false if all wait.
-    pub(super) fn pick(&mut self) -> bool {
+    pub(super) fn pick(&mut self, code: &Code) -> bool {
         let Some(next) = self.runnable().or_else(|| self.apart.iter().position(Strand::has_polled)) else {
             return false;
         };
@@ -304,7 +309,7 @@ impl Warp {
         self.unpark(next);
         if at_join && self.now.mask != 0 {
             let own = self.take_context();
-            self.note_forced(own.now.mask, |strand| strand.context.comes_to(&own, own.now));
+            self.note_forced(own.now.mask, |strand| strand.context.comes_to(&own, code));
             self.put_back(own);
         }
         true
@@ -329,7 +334,7 @@ impl Warp {
     /// The running lanes have come to where lanes reconverge: takes up the strands that wait there, and waits for those
     /// that can still come.
     #[cold]
-    pub(super) fn reconverge(&mut self) {
+    pub(super) fn reconverge(&mut self, code: &Code) {
         if self.now.mask == 0 || self.apart.is_empty() {
             return;
         }
@@ -338,7 +343,7 @@ impl Warp {
         while let Some(at) = self.apart.iter().position(|strand| arrived(&own, strand)) {
             own.absorb(self.apart.remove(at).context);
         }
-        let comes = |strand: &Strand| strand.context.comes_to(&own, own.now);
+        let comes = |strand: &Strand| strand.context.comes_to(&own, code);
         match self.apart.iter().position(|strand| strand.is_runnable() && comes(strand)) {
             Some(next) => {
                 self.apart.push(Strand::new(own, StrandState::AtJoin));

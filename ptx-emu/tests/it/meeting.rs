@@ -540,3 +540,21 @@ fn lanes_meet_in_random_programs() {
         meets(&body, |t| values[t as usize]);
     }
 }
+
+/// Lanes that exit are not waited for. They have missed the others if they went past the place where both would have met.
+#[test]
+fn lanes_that_exit() {
+    let sum = "redux.sync.add.u32 %d, %t, -1;";
+    let stores = |body: &str, from: usize, wanted: u32| {
+        let found =
+            words(&text("", body), 32, Order::InOrder).unwrap_or_else(|fault| panic!("{fault}\n{body}"));
+        assert_eq!(found[from..], vec![wanted; 32 - from], "{body}");
+    };
+    let few = "setp.lt.u32 %p, %t, 8;\n";
+    stores(&format!("{few}@%p exit;\n{sum}"), 8, 468);
+    stores(&format!("{few}@!%p bra REST;\nexit;\nREST:\n{sum}"), 8, 468);
+    stores(&format!("{few}@%p bra OUT;\n{sum}\nbra.uni OVER;\nOUT:\nexit;\nOVER:"), 8, 468);
+    // The lanes that wait end before the place where the others go on.
+    stores(&format!("{few}@%p bra LATE;\n{sum}\n{STORE}\nexit;\nLATE:"), 8, 468);
+    assert_eq!(missed(&format!("{few}@%p bra END;\n{sum}\n{STORE}\nEND:\nexit;")).0, Class::InactiveLane);
+}

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ptx_emu::check::{Check, Problem};
+use ptx_emu::check::{Check, Finding, Problem};
 use ptx_emu::{Class, Fault, Kernel, Module, Param, ParameterUse};
 
 use super::bind::{self, short};
@@ -20,8 +20,8 @@ const MOST_ELEMENTS: usize = 1 << 20;
 /// The value of each integer: a size that small buffers hold, also as rows and columns.
 const INTEGER: u32 = 32;
 
-/// Threads of a block where the kernel does not say.
-const THREADS: u32 = 32;
+/// Threads of a block that are tried where the kernel does not say, and the first one is the default.
+const THREADS: &[u32] = &[32, 64, 128, 256, 512, 1024];
 
 /// Bytes of dynamic shared memory at first, and at most.
 const SHARED: u32 = 16;
@@ -34,6 +34,7 @@ const MOST_TRIALS: usize = 40;
 const FUEL: u64 = 1 << 16;
 
 /// An argument of the command.
+#[derive(Clone)]
 enum Proposed {
     Buffer { name: String, role: Role, element: &'static str, count: usize },
     Other(String),
@@ -67,28 +68,72 @@ impl Proposed {
     }
 }
 
+/// A launch of a kernel with small buffers.
+#[derive(Clone)]
+struct Proposal {
+    /// Threads of a block.
+    threads: u32,
+    /// Bytes of dynamic shared memory.
+    shared: u32,
+    arguments: Vec<Proposed>,
+}
+
+/// The outcome of a trial.
+enum Trial {
+    Clean,
+    /// The proposal was changed after what was found.
+    Changed,
+    /// Nothing can be done about what was found.
+    Failed,
+}
+
 /// Returns a command that runs a kernel of a file.
 pub(crate) fn command(path: &Path, module: &Module, kernel: &Kernel, prints: Prints) -> String {
     let uses = kernel.parameter_uses();
     let numbered = kernel.params.iter().zip(&uses).enumerate();
-    let mut arguments: Vec<Proposed> =
+    let arguments: Vec<Proposed> =
         numbered.flat_map(|(i, (param, usage))| propose(kernel, i, param, usage)).collect();
-    let mut shared = 0;
-    if prints == Prints::Nothing {
+    let first = Proposal { threads: THREADS[0], shared: 0, arguments };
+    let mut proposal = match prints {
+        Prints::Nothing => tried(module, kernel, &first),
+        Prints::Text => first,
+    };
+    if kernel.dynamic_shared().is_some() && proposal.shared == 0 {
+        proposal.shared = SHARED;
+    }
+    let [x, y, z] = grid(kernel);
+    let grid = if [y, z] == [1, 1] { x.to_string() } else { format!("{x},{y},{z}") };
+    let args = proposal.arguments.iter().map(|argument| format!(" --arg {}", quoted(&argument.text())));
+    let block =
+        if kernel.reqntid.is_some() { String::new() } else { format!(" --block {}", proposal.threads) };
+    let smem = if proposal.shared == 0 { String::new() } else { format!(" --smem {}", proposal.shared) };
+    let (path, name) = (quoted(&path.display().to_string()), quoted(&kernel.name));
+    format!("warpwright emu {path} -k {name} --grid {grid}{block}{smem}{}", args.collect::<String>())
+}
+
+/// Tries the proposal with blocks of several sizes, because many kernels need a size that PTX does not name. Returns the
+/// first one that runs clean, or the smallest.
+fn tried(module: &Module, kernel: &Kernel, first: &Proposal) -> Proposal {
+    let most = kernel.maxntid.map_or(u32::MAX, |[x, y, z]| x.saturating_mul(y).saturating_mul(z));
+    let sizes = if kernel.reqntid.is_some() { &THREADS[..1] } else { THREADS };
+    let mut smallest = None;
+    for threads in sizes.iter().filter(|threads| **threads <= most) {
+        let mut proposal = Proposal { threads: *threads, ..first.clone() };
         for _ in 0..MOST_TRIALS {
-            if !improve(module, kernel, &mut arguments, &mut shared) {
-                break;
+            match improve(module, kernel, &mut proposal) {
+                Trial::Clean => return proposal,
+                Trial::Changed => {}
+                Trial::Failed => break,
             }
         }
+        smallest.get_or_insert(proposal);
     }
-    if kernel.dynamic_shared().is_some() && shared == 0 {
-        shared = SHARED;
-    }
-    let args = arguments.iter().map(|argument| format!(" --arg {}", quoted(&argument.text())));
-    let block = if kernel.reqntid.is_some() { String::new() } else { format!(" --block {THREADS}") };
-    let smem = if shared == 0 { String::new() } else { format!(" --smem {shared}") };
-    let (path, name) = (quoted(&path.display().to_string()), quoted(&kernel.name));
-    format!("warpwright emu {path} -k {name} --grid 1{block}{smem}{}", args.collect::<String>())
+    smallest.unwrap_or_else(|| first.clone())
+}
+
+/// One cluster of blocks.
+fn grid(kernel: &Kernel) -> [u32; 3] {
+    kernel.cluster.unwrap_or([1; 3])
 }
 
 /// Whether the kernels of a file print, which a trial must not do.
@@ -171,40 +216,43 @@ fn propose_one(name: String, param: &Param, usage: &ParameterUse) -> Proposed {
     })
 }
 
-/// Tries the command. Returns true if the arguments were changed after what was found.
-fn improve(module: &Module, kernel: &Kernel, arguments: &mut [Proposed], shared: &mut u32) -> bool {
-    let Some(problem) = trial(module, kernel, arguments, *shared) else { return false };
-    match problem {
-        Problem::Changed(place) => change_role(arguments, &place.buffer, Role::In),
-        Problem::Fault(fault) => improve_after(kernel, arguments, shared, &fault),
-        Problem::Mismatch(_) => false,
-    }
+/// Tries a proposal, and changes it after what is found.
+fn improve(module: &Module, kernel: &Kernel, proposal: &mut Proposal) -> Trial {
+    let Some(findings) = trial(module, kernel, proposal) else { return Trial::Failed };
+    let changed = match findings.into_iter().next().map(|finding| finding.problem) {
+        None => return Trial::Clean,
+        Some(Problem::Changed(place)) => change_role(&mut proposal.arguments, &place.buffer, Role::In),
+        Some(Problem::Fault(fault)) => improve_after(kernel, proposal, &fault),
+        Some(Problem::Mismatch(_)) => false,
+    };
+    if changed { Trial::Changed } else { Trial::Failed }
 }
 
-fn improve_after(kernel: &Kernel, arguments: &mut [Proposed], shared: &mut u32, fault: &Fault) -> bool {
+/// Changes a proposal after a fault. Returns false if nothing can be changed.
+fn improve_after(kernel: &Kernel, proposal: &mut Proposal, fault: &Fault) -> bool {
     let label = fault.allocation.as_ref().map(|allocation| allocation.label.clone()).unwrap_or_default();
     match fault.class {
         Class::OutOfBounds if fault.what.starts_with("shared memory") => {
-            if kernel.dynamic_shared().is_none() || *shared >= MOST_SHARED {
+            if kernel.dynamic_shared().is_none() || proposal.shared >= MOST_SHARED {
                 return false;
             }
-            *shared = (*shared * 2).clamp(SHARED, MOST_SHARED);
+            proposal.shared = (proposal.shared * 2).clamp(SHARED, MOST_SHARED);
             true
         }
         Class::OutOfBounds => {
             let beyond = fault.address.zip(fault.allocation.as_ref());
             let beyond = beyond.is_some_and(|(address, allocation)| address >= allocation.base);
-            arguments.iter_mut().any(|argument| match argument {
+            proposal.arguments.iter_mut().any(|argument| match argument {
                 Proposed::Buffer { name, count, .. }
                     if *name == label && beyond && *count < MOST_ELEMENTS =>
                 {
                     *count *= 2;
                     true
                 }
-                _ => false,
+                Proposed::Buffer { .. } | Proposed::Other(_) => false,
             })
         }
-        Class::UninitialisedGlobal => change_role(arguments, &label, Role::Out),
+        Class::UninitialisedGlobal => change_role(&mut proposal.arguments, &label, Role::Out),
         _ => false,
     }
 }
@@ -216,19 +264,21 @@ fn change_role(arguments: &mut [Proposed], buffer: &str, from: Role) -> bool {
             *role = Role::InOut;
             true
         }
-        _ => false,
+        Proposed::Buffer { .. } | Proposed::Other(_) => false,
     })
 }
 
-/// Runs the kernel as the command does. Returns the first problem, or none if the command cannot be tried.
-fn trial(module: &Module, kernel: &Kernel, arguments: &[Proposed], shared: u32) -> Option<Problem> {
+/// Runs the kernel as the command does. Returns what is found, or nothing if the command cannot be tried.
+fn trial(module: &Module, kernel: &Kernel, proposal: &Proposal) -> Option<Vec<Finding>> {
     let mut check = Check::of(module, &kernel.name).ok()?;
-    check.block = kernel.reqntid.unwrap_or([THREADS, 1, 1]);
-    check.dynamic_shared = shared;
+    check.grid = grid(kernel);
+    check.block = kernel.reqntid.unwrap_or([proposal.threads, 1, 1]);
+    check.dynamic_shared = proposal.shared;
     // The end of a trial must not depend on the speed of the machine.
     check.fuel = FUEL;
     check.limit = Duration::from_secs(60);
-    let given: Result<Vec<_>, String> = arguments.iter().map(|argument| argument.text().parse()).collect();
+    let given: Result<Vec<_>, String> =
+        proposal.arguments.iter().map(|argument| argument.text().parse()).collect();
     bind::bind(&mut check, &given.ok()?, &[], 0).ok()?;
-    check.run().ok()?.findings.into_iter().next().map(|finding| finding.problem)
+    Some(check.run().ok()?.findings)
 }
