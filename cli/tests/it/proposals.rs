@@ -149,3 +149,34 @@ fn proposals_fit_the_kernels() {
         assert_eq!(arguments, format!("--grid 1 --block 32 {wanted}").trim_end(), "{kernel}");
     }
 }
+
+#[test]
+fn blocks_and_clusters_have_their_size() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let kernels = [
+        // Every thread reads what another warp has stored.
+        (
+            ".visible .entry k(.param .u64 a) { .reg .b64 %rd<3>; .reg .b32 %r<9>; .shared .b32 s[64];
+             ld.param.u64 %rd1, [a]; mov.u32 %r1, %tid.x; mov.u32 %r2, s; mad.lo.u32 %r3, %r1, 4, %r2;
+             st.shared.u32 [%r3], %r1; bar.sync 0; xor.b32 %r4, %r1, 32; mad.lo.u32 %r4, %r4, 4, %r2;
+             ld.shared.u32 %r5, [%r4]; mad.wide.u32 %rd2, %r1, 4, %rd1; st.global.u32 [%rd2], %r5; ret; }",
+            "--grid 1 --block 64 --arg a=out:u32:1024",
+        ),
+        (
+            ".visible .entry k(.param .u64 a) .explicitcluster .reqnctapercluster 4, 1, 1
+             { .reg .b64 %rd; ld.param.u64 %rd, [a]; barrier.cluster.arrive; barrier.cluster.wait; ret; }",
+            "--grid 4 --block 32 --arg a=u64:32",
+        ),
+        (
+            ".visible .entry k(.param .u64 a) .maxntid 16, 1, 1
+             { .reg .b64 %rd; ld.param.u64 %rd, [a]; st.global.u8 [%rd], 1; ret; }",
+            "--grid 1 --block 16 --arg a=out:u8:1024",
+        ),
+    ];
+    for (i, (kernel, wanted)) in kernels.iter().enumerate() {
+        let path = folder.path().join(format!("{i}.ptx"));
+        fs::write(&path, format!(".version 8.0\n.target sm_90\n.address_size 64\n{kernel}\n"))
+            .expect("a file");
+        assert_eq!(runs(path.to_str().expect("UTF-8")).0, *wanted, "{kernel}");
+    }
+}

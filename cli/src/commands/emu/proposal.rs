@@ -93,7 +93,7 @@ pub(crate) fn command(path: &Path, module: &Module, kernel: &Kernel, prints: Pri
     let numbered = kernel.params.iter().zip(&uses).enumerate();
     let arguments: Vec<Proposed> =
         numbered.flat_map(|(i, (param, usage))| propose(kernel, i, param, usage)).collect();
-    let first = Proposal { threads: THREADS[0], shared: 0, arguments };
+    let first = Proposal { threads: THREADS[0].min(most_threads(kernel)), shared: 0, arguments };
     let mut proposal = match prints {
         Prints::Nothing => tried(module, kernel, &first),
         Prints::Text => first,
@@ -114,11 +114,12 @@ pub(crate) fn command(path: &Path, module: &Module, kernel: &Kernel, prints: Pri
 /// Tries the proposal with blocks of several sizes, because many kernels need a size that PTX does not name. Returns the
 /// first one that runs clean, or the smallest.
 fn tried(module: &Module, kernel: &Kernel, first: &Proposal) -> Proposal {
-    let most = kernel.maxntid.map_or(u32::MAX, |[x, y, z]| x.saturating_mul(y).saturating_mul(z));
-    let sizes = if kernel.reqntid.is_some() { &THREADS[..1] } else { THREADS };
+    let larger = THREADS.iter().copied().filter(|threads| {
+        kernel.reqntid.is_none() && *threads > first.threads && *threads <= most_threads(kernel)
+    });
     let mut smallest = None;
-    for threads in sizes.iter().filter(|threads| **threads <= most) {
-        let mut proposal = Proposal { threads: *threads, ..first.clone() };
+    for threads in std::iter::once(first.threads).chain(larger) {
+        let mut proposal = Proposal { threads, ..first.clone() };
         for _ in 0..MOST_TRIALS {
             match improve(module, kernel, &mut proposal) {
                 Trial::Clean => return proposal,
@@ -129,6 +130,12 @@ fn tried(module: &Module, kernel: &Kernel, first: &Proposal) -> Proposal {
         smallest.get_or_insert(proposal);
     }
     smallest.unwrap_or_else(|| first.clone())
+}
+
+/// The maximum number of threads of a block, at least 1.
+fn most_threads(kernel: &Kernel) -> u32 {
+    let product = |size: [u32; 3]| size.iter().fold(1, |all: u32, n| all.saturating_mul(*n));
+    kernel.maxntid.map_or(u32::MAX, product).max(1)
 }
 
 /// One cluster of blocks.
