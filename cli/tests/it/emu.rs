@@ -328,10 +328,7 @@ fn a_program_without_the_driver_is_not_clean() {
         (&b"root:x:0:0\n"[..], "not a shared library"),
         (&[], "not a shared library"),
         (b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0", "not a shared library"),
-        (
-            b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0cuInit",
-            "a shared library, but not the emulator's driver",
-        ),
+        (b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0cuInit", "not the emulator's driver, which is"),
     ];
     for (bytes, message) in wrong {
         fs::write(library, bytes).expect("a file");

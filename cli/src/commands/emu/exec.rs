@@ -110,7 +110,7 @@ fn check_library(path: &Path) -> Result<(), String> {
     let mut starts = (0..bytes.len()).filter(|at| bytes[*at] == REPORT.as_bytes()[0]);
     match starts.any(|at| bytes[at..].starts_with(REPORT.as_bytes())) {
         true => Ok(()),
-        false => Err("a shared library, but not the emulator's driver (libwarpwright_cuda_emu.so)".into()),
+        false => Err("not the emulator's driver, which is libwarpwright_cuda_emu.so".into()),
     }
 }
 
