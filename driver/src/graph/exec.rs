@@ -52,6 +52,15 @@ pub struct GraphExec {
     pub(super) owners: Vec<Owner>,
     /// Whether its nodes are known to stand for the plan's: see [`update`](Self::update).
     pub(super) paired: bool,
+    /// Whether graphs by which it is updated are checked for races.
+    pub(super) races: RaceCheck,
+}
+
+/// Whether a graph is checked for races when it is instantiated and updated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum RaceCheck {
+    Refuse,
+    Waived,
 }
 
 pub(super) struct Inner {
@@ -205,7 +214,7 @@ impl GraphExec {
     ) -> Result<(), Error> {
         let raw = self.changeable(node)?;
         let _current = self.context().enter()?;
-        let (_, removed) = self.inner.graph.begin();
+        let (_, removed) = self.inner.graph.begin()?;
         if removed.contains(&node) {
             return Err(Error::RemovedNode { node: node.index });
         }
