@@ -129,7 +129,7 @@ pub(super) fn apply(host: &mut dyn Host, name: &str, value: Value, arguments: Ar
             let [] = arguments.bind(&what, [])?;
             let text = host.text(&value)?;
             let kept = name == "safe" || name != "forceescape" && matches!(value, Value::Markup(_));
-            Ok(Value::Markup(if kept { text } else { escape(&text).into() }))
+            Ok(Value::Markup(if kept { text } else { text::html_escaped(&text).into() }))
         }
         "filesizeformat" => {
             let [binary] = arguments.bind(&what, ["binary"])?;
@@ -600,22 +600,6 @@ fn groupby(host: &mut dyn Host, what: &str, value: &Value, arguments: Arguments)
     }
     let group = |(_, key, items): (Value, Value, Vec<Value>)| Value::Group(Rc::new(vec![key, items.into()]));
     Ok(groups.into_iter().map(group).collect::<Vec<_>>().into())
-}
-
-/// Replaces the characters that mean something in HTML, as markupsafe does.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '\'' => out.push_str("&#39;"),
-            '"' => out.push_str("&#34;"),
-            _ => out.push(c),
-        }
-    }
-    out
 }
 
 fn file_size(bytes: f64, binary: bool) -> String {

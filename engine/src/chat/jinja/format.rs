@@ -593,10 +593,12 @@ impl Spec {
             precision: None,
             letter: None,
         };
+        let mut fills = false;
         let is_align = |c: char| matches!(c, '<' | '>' | '=' | '^');
         let mut chars = rest.chars();
         match (chars.next(), chars.next()) {
             (Some(fill), Some(align)) if is_align(align) => {
+                fills = true;
                 spec.fill = fill;
                 spec.align = Some(align);
                 rest = chars.as_str();
@@ -625,9 +627,11 @@ impl Spec {
         spec.alternative = skip('#');
         if skip('0') {
             spec.zero = true;
-            if spec.align.is_none() {
+            if !fills {
                 spec.fill = '0';
-                spec.align = if kind == "str" { None } else { Some('=') };
+            }
+            if spec.align.is_none() && kind != "str" {
+                spec.align = Some('=');
             }
         }
         let (width, len) = leading_number(rest)?;

@@ -16,7 +16,7 @@ use super::limits::{DEEPEST_RUN, LONGEST};
 use super::operators;
 use super::strftime::Date;
 use super::syntax::{
-    Body, CallArguments, Const, Expr, ExprKind, ForLoop, Stmt, StmtKind, Target,
+    Body, CallArguments, Const, Expr, ExprKind, ForLoop, Frame, Stmt, StmtKind, Target,
 };
 use super::value::{self, Closure, Dict, Loop, Scope, Value};
 use super::{filters, globals, methods, tests};
@@ -90,10 +90,10 @@ impl Interpreter {
     }
 
     /// Returns the text of the template.
-    pub(super) fn run(&mut self, body: &Body) -> Run<String> {
+    pub(super) fn run(&mut self, frame: &Frame) -> Run<String> {
         let root = Rc::clone(&self.root);
         self.scopes.push(Rc::clone(&root));
-        self.captured(|interpreter| interpreter.body(body, &root).map(drop))
+        self.captured(|interpreter| interpreter.frame(frame, &root).map(drop))
     }
 
     fn deeper<T>(&mut self, run: impl FnOnce(&mut Interpreter) -> Run<T>) -> Run<T> {
@@ -112,6 +112,16 @@ impl Interpreter {
         let result = run(self);
         let text = self.texts.pop().unwrap_or_default();
         result.map(|()| text)
+    }
+
+    /// Returns the text of a frame, and how it ended.
+    fn captured_flow(&mut self, frame: &Frame, scope: &Rc<Scope>) -> Run<(String, Flow)> {
+        let mut flow = Flow::Normal;
+        let text = self.captured(|this| {
+            flow = this.frame(frame, scope)?;
+            Ok(())
+        })?;
+        Ok((text, flow))
     }
 
     fn write(&mut self, text: &str) -> Run<()> {
@@ -134,6 +144,14 @@ impl Interpreter {
             }
         }
         Ok(Flow::Normal)
+    }
+
+    /// Runs a body in a scope that belongs to it.
+    fn frame(&mut self, frame: &Frame, scope: &Rc<Scope>) -> Run<Flow> {
+        for name in &frame.hidden {
+            scope.set(name, Value::undefined(format!("`{name}` is undefined")));
+        }
+        self.body(&frame.body, scope)
     }
 
     fn statement(&mut self, statement: &Stmt, scope: &Rc<Scope>) -> Run<Flow> {
@@ -167,16 +185,18 @@ impl Interpreter {
                 let value = self.eval(value, scope)?;
                 self.assign(target, value, scope)?;
             }
-            StmtKind::SetBlock { target, filter, body } => {
+            StmtKind::SetBlock { target, filter, frame } => {
                 let inner = Scope::new(Some(Rc::clone(scope)));
-                let text = self.captured(|this| this.body(body, &inner).map(drop))?;
+                let (text, flow) = self.captured_flow(frame, &inner)?;
+                // A loop that is left within the block drops its text.
+                let Flow::Normal = flow else { return Ok(flow) };
                 let mut value = Value::from(text);
                 if let Some(filter) = filter {
                     value = self.filter(filter, value, &inner)?;
                 }
                 self.assign(target, value, scope)?;
             }
-            StmtKind::With { bindings, body } => {
+            StmtKind::With { bindings, frame } => {
                 // The values see only variables from outside.
                 let mut values = vec![];
                 for (_, value) in bindings {
@@ -186,7 +206,7 @@ impl Interpreter {
                 for ((target, _), value) in bindings.iter().zip(values) {
                     self.assign(target, value, &inner)?;
                 }
-                return self.body(body, &inner);
+                return self.frame(frame, &inner);
             }
             StmtKind::Macro(def) => {
                 let closure = Closure { def: Arc::clone(def), scope: Rc::clone(scope) };
@@ -204,9 +224,10 @@ impl Interpreter {
                 let value = self.call(&function, arguments).map_err(|error| error.at(call.line))?;
                 self.write_string(&value)?;
             }
-            StmtKind::FilterBlock { filter, body } => {
+            StmtKind::FilterBlock { filter, frame } => {
                 let inner = Scope::new(Some(Rc::clone(scope)));
-                let text = self.captured(|this| this.body(body, &inner).map(drop))?;
+                let (text, flow) = self.captured_flow(frame, &inner)?;
+                let Flow::Normal = flow else { return Ok(flow) };
                 let value = self.filter(filter, text.into(), &inner)?;
                 self.write_string(&value)?;
             }
@@ -222,13 +243,13 @@ impl Interpreter {
                     self.write(MARKS[1].encode_utf8(&mut [0; 4]))?;
                 }
             }
-            StmtKind::Block(body) => {
+            StmtKind::Block(frame) => {
                 let inner = Scope::new(Some(Rc::clone(&self.root)));
-                self.body(body, &inner)?;
+                self.frame(frame, &inner)?;
             }
-            StmtKind::Scoped(body) => {
+            StmtKind::Scoped(frame) => {
                 let inner = Scope::new(Some(Rc::clone(scope)));
-                return self.body(body, &inner);
+                return self.frame(frame, &inner);
             }
             StmtKind::Break => return Ok(Flow::Break),
             StmtKind::Continue => return Ok(Flow::Continue),
@@ -307,16 +328,16 @@ impl Interpreter {
             let inner = Scope::new(Some(Rc::clone(scope)));
             inner.set("loop", Value::Loop(Rc::clone(&state)));
             self.assign(&def.target, item, &inner)?;
-            match self.body(&def.body, &inner)? {
+            match self.frame(&def.frame, &inner)? {
                 Flow::Normal => completed = true,
                 // Jinja runs `else` unless an iteration reached its end.
                 Flow::Continue => {}
                 Flow::Break => break,
             }
         }
-        if !completed && !def.otherwise.is_empty() {
+        if !completed && !def.otherwise.body.is_empty() {
             let inner = Scope::new(Some(Rc::clone(scope)));
-            self.body(&def.otherwise, &inner)?;
+            self.frame(&def.otherwise, &inner)?;
         }
         Ok(())
     }
@@ -653,7 +674,7 @@ impl Interpreter {
                 scope.set(&def.parameters[i], value);
             }
         }
-        self.captured(|this| this.body(&def.body, &scope).map(drop)).map(Value::from)
+        self.captured(|this| this.frame(&def.frame, &scope).map(drop)).map(Value::from)
     }
 }
 

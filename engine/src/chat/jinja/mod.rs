@@ -28,6 +28,7 @@ mod names;
 mod operators;
 mod parser;
 mod strftime;
+mod symbols;
 mod syntax;
 mod tests;
 mod text;
@@ -106,7 +107,7 @@ impl Template {
             variables.push((name.clone(), value.into()));
         }
         let mut interpreter = Interpreter::new(variables, inputs.date, replies, inputs.fuel);
-        let text = interpreter.run(&self.parsed.body)?;
+        let text = interpreter.run(&self.parsed.frame)?;
         Ok((text, interpreter.captured_reply))
     }
 }

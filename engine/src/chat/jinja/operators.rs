@@ -7,6 +7,7 @@ use super::error::Error;
 use super::format;
 use super::host::Host;
 use super::syntax::{Comparison, Operator};
+use super::text;
 use super::value::{self, Value, View};
 
 type Run<T> = Result<T, Error>;
@@ -60,6 +61,16 @@ pub(super) fn binary(
             (Value::String(a), Value::String(b)) => {
                 host.pay_text(a.len() + b.len())?;
                 Ok(format!("{a}{b}").into())
+            }
+            // An escaped string escapes the strings that it is joined with.
+            (Value::Markup(_), Value::String(_) | Value::Markup(_)) | (Value::String(_), Value::Markup(_)) => {
+                let escaped = |value: &Value| match value {
+                    Value::Markup(text) => text.to_string(),
+                    _ => text::html_escaped(value.as_str().unwrap_or_default()),
+                };
+                let joined = escaped(left) + &escaped(right);
+                host.pay_text(joined.len())?;
+                Ok(Value::Markup(joined.into()))
             }
             (Value::List(a), Value::List(b)) => {
                 host.pay(a.len() + b.len())?;

@@ -7,15 +7,16 @@ use super::error::Error;
 use super::lexer::{self, Placed, Token};
 use super::limits::DEEPEST_SYNTAX;
 use super::names::{is_filter, is_test};
+use super::symbols;
 use super::syntax::{
-    Body, CallArguments, Comparison, Const, Expr, ExprKind, ForLoop, MacroDef, MacroUses, Operator,
+    Body, CallArguments, Comparison, Const, Expr, ExprKind, ForLoop, Frame, MacroDef, MacroUses, Operator,
     Stmt, StmtKind, Target,
 };
 
 /// A template that was parsed.
 #[derive(Debug)]
 pub(super) struct Parsed {
-    pub(super) body: Body,
+    pub(super) frame: Frame,
     /// True if there is a `{% generation %}`.
     pub(super) marks_replies: bool,
     /// True if a name is `strftime_now`.
@@ -50,8 +51,10 @@ pub(super) fn parse(source: &str) -> Result<Parsed, Error> {
         marks_replies: false,
         asks_date: false,
     };
-    let body = parser.body(&[])?;
-    Ok(Parsed { body, marks_replies: parser.marks_replies, asks_date: parser.asks_date })
+    let mut body = parser.body(&[])?;
+    let hidden = symbols::resolve(&mut body);
+    let frame = Frame { body, hidden };
+    Ok(Parsed { frame, marks_replies: parser.marks_replies, asks_date: parser.asks_date })
 }
 
 type Parse<T> = Result<T, Error>;
@@ -196,11 +199,17 @@ impl Parser {
         Ok((body, end))
     }
 
+    /// Parses a body that has its own variables, and the tag that ends it.
+    fn frame(&mut self, end: &str) -> Parse<Frame> {
+        let (body, _) = self.inner(&[end])?;
+        Ok(Frame { body, ..Frame::default() })
+    }
+
     /// Parses a body that becomes a function.
-    fn function(&mut self, end: &str) -> Parse<(Body, MacroUses)> {
+    fn function(&mut self, end: &str) -> Parse<(Frame, MacroUses)> {
         let loops = std::mem::take(&mut self.loops);
         self.uses.push(MacroUses::default());
-        let (body, _) = self.inner(&[end])?;
+        let frame = self.frame(end)?;
         self.loops = loops;
         let uses = self.uses.pop().unwrap_or_default();
         // A macro within a macro belongs to the text of both, as Jinja sees it.
@@ -209,7 +218,7 @@ impl Parser {
             outer.varargs |= uses.varargs;
             outer.kwargs |= uses.kwargs;
         }
-        Ok((body, uses))
+        Ok((frame, uses))
     }
 
     fn statement(&mut self) -> Parse<StmtKind> {
@@ -227,16 +236,16 @@ impl Parser {
             "filter" => {
                 let filter = self.filter(None)?;
                 let filter = self.filters(filter)?;
-                let (body, _) = self.inner(&["endfilter"])?;
-                Ok(StmtKind::FilterBlock { filter, body })
+                let frame = self.frame("endfilter")?;
+                Ok(StmtKind::FilterBlock { filter, frame })
             }
             "print" => self.print(),
             "block" => self.block(),
             "generation" => {
                 self.marks_replies = true;
                 // The tag makes a call of its body, which is a function.
-                let (body, uses) = self.function("endgeneration")?;
-                let def = MacroDef { name: None, parameters: vec![], defaults: vec![], body, uses };
+                let (frame, uses) = self.function("endgeneration")?;
+                let def = MacroDef { name: None, parameters: vec![], defaults: vec![], frame, uses };
                 Ok(StmtKind::Generation(Arc::new(def)))
             }
             "break" | "continue" if self.loops == 0 => {
@@ -246,9 +255,9 @@ impl Parser {
             "continue" => Ok(StmtKind::Continue),
             "autoescape" => {
                 let value = self.expression(true)?;
-                let (body, _) = self.inner(&["endautoescape"])?;
+                let frame = self.frame("endautoescape")?;
                 match value.kind {
-                    ExprKind::Const(Const::Bool(false)) => Ok(StmtKind::Scoped(body)),
+                    ExprKind::Const(Const::Bool(false)) => Ok(StmtKind::Scoped(frame)),
                     _ => self.error("autoescape is not supported, because the text is not HTML"),
                 }
             }
@@ -270,11 +279,12 @@ impl Parser {
         self.loops += 1;
         let (body, end) = self.inner(&["endfor", "else"])?;
         self.loops -= 1;
-        let otherwise = if end == "else" { self.inner(&["endfor"])?.0 } else { vec![] };
+        let frame = Frame { body, ..Frame::default() };
+        let otherwise = if end == "else" { self.frame("endfor")? } else { Frame::default() };
         if assigns(&target, "loop") {
             return self.error("the variable `loop` cannot be the target of a loop");
         }
-        Ok(StmtKind::For(Arc::new(ForLoop { target, iter, test, recursive, body, otherwise })))
+        Ok(StmtKind::For(Arc::new(ForLoop { target, iter, test, recursive, frame, otherwise })))
     }
 
     fn if_statement(&mut self) -> Parse<StmtKind> {
@@ -307,8 +317,8 @@ impl Parser {
         } else {
             None
         };
-        let (body, _) = self.inner(&["endset"])?;
-        Ok(StmtKind::SetBlock { target, filter, body })
+        let frame = self.frame("endset")?;
+        Ok(StmtKind::SetBlock { target, filter, frame })
     }
 
     fn with(&mut self) -> Parse<StmtKind> {
@@ -321,8 +331,8 @@ impl Parser {
             self.expect_sign("=")?;
             bindings.push((target, self.expression(true)?));
         }
-        let (body, _) = self.inner(&["endwith"])?;
-        Ok(StmtKind::With { bindings, body })
+        let frame = self.frame("endwith")?;
+        Ok(StmtKind::With { bindings, frame })
     }
 
     fn signature(&mut self) -> Parse<(Vec<String>, Vec<Expr>)> {
@@ -356,9 +366,9 @@ impl Parser {
     fn macro_statement(&mut self) -> Parse<StmtKind> {
         let name = self.name()?;
         let (parameters, defaults) = self.signature()?;
-        let (body, uses) = self.function("endmacro")?;
+        let (frame, uses) = self.function("endmacro")?;
         let uses = without(uses, &parameters);
-        Ok(StmtKind::Macro(Arc::new(MacroDef { name: Some(name), parameters, defaults, body, uses })))
+        Ok(StmtKind::Macro(Arc::new(MacroDef { name: Some(name), parameters, defaults, frame, uses })))
     }
 
     fn call_block(&mut self) -> Parse<StmtKind> {
@@ -368,9 +378,9 @@ impl Parser {
         if !matches!(call.kind, ExprKind::Call(..)) {
             return self.error("{% call %} needs a call of a macro");
         }
-        let (body, uses) = self.function("endcall")?;
+        let (frame, uses) = self.function("endcall")?;
         let uses = without(uses, &parameters);
-        let body = Arc::new(MacroDef { name: None, parameters, defaults, body, uses });
+        let body = Arc::new(MacroDef { name: None, parameters, defaults, frame, uses });
         Ok(StmtKind::CallBlock { body, call })
     }
 
@@ -396,10 +406,10 @@ impl Parser {
         }
         self.blocks.push(name.clone());
         let loops = std::mem::take(&mut self.loops);
-        let (body, _) = self.inner(&["endblock"])?;
+        let frame = self.frame("endblock")?;
         self.loops = loops;
         self.skip_name(&name);
-        Ok(if scoped { StmtKind::Scoped(body) } else { StmtKind::Block(body) })
+        Ok(if scoped { StmtKind::Scoped(frame) } else { StmtKind::Block(frame) })
     }
 
     /// Parses what is assigned to: a name, an attribute of a namespace where allowed, or several of these.

@@ -93,6 +93,14 @@ pub(super) struct Stmt {
 
 pub(super) type Body = Vec<Stmt>;
 
+/// A body with its own variables.
+#[derive(Debug, Default)]
+pub(super) struct Frame {
+    pub(super) body: Body,
+    /// The variables that begin as undefined, whatever the name means outside.
+    pub(super) hidden: Vec<String>,
+}
+
 #[derive(Debug)]
 pub(super) enum StmtKind {
     Data(String),
@@ -100,17 +108,17 @@ pub(super) enum StmtKind {
     For(Arc<ForLoop>),
     If { branches: Vec<(Expr, Body)>, otherwise: Body },
     Set(Target, Expr),
-    SetBlock { target: Target, filter: Option<Expr>, body: Body },
-    With { bindings: Vec<(Target, Expr)>, body: Body },
+    SetBlock { target: Target, filter: Option<Expr>, frame: Frame },
+    With { bindings: Vec<(Target, Expr)>, frame: Frame },
     Macro(Arc<MacroDef>),
     CallBlock { body: Arc<MacroDef>, call: Expr },
-    FilterBlock { filter: Expr, body: Body },
+    FilterBlock { filter: Expr, frame: Frame },
     /// `{% generation %}`, which transformers adds to Jinja. It calls its body like a macro.
     Generation(Arc<MacroDef>),
     /// The body sees only the variables of the top level.
-    Block(Body),
+    Block(Frame),
     /// A body in a scope, for example `{% block a scoped %}`.
-    Scoped(Body),
+    Scoped(Frame),
     Break,
     Continue,
 }
@@ -121,8 +129,8 @@ pub(super) struct ForLoop {
     pub(super) iter: Expr,
     pub(super) test: Option<Expr>,
     pub(super) recursive: bool,
-    pub(super) body: Body,
-    pub(super) otherwise: Body,
+    pub(super) frame: Frame,
+    pub(super) otherwise: Frame,
 }
 
 /// A macro, or the body of a call block.
@@ -132,7 +140,7 @@ pub(super) struct MacroDef {
     pub(super) parameters: Vec<String>,
     /// The defaults of the last parameters.
     pub(super) defaults: Vec<Expr>,
-    pub(super) body: Body,
+    pub(super) frame: Frame,
     /// The special variables that the body uses.
     pub(super) uses: MacroUses,
 }

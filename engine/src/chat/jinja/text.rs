@@ -257,3 +257,19 @@ pub(super) fn exponential(text: &str, letter: char) -> String {
     };
     format!("{digits}{letter}{sign}{exponent:0>2}")
 }
+
+/// Replaces the characters that mean something in HTML, as markupsafe does.
+pub(super) fn html_escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\'' => out.push_str("&#39;"),
+            '"' => out.push_str("&#34;"),
+            _ => out.push(c),
+        }
+    }
+    out
+}
