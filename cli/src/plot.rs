@@ -1,4 +1,4 @@
-//! Pictures as SVG: the page that all of them are on, and curves against two axes.
+//! Plots of curves against two axes, as SVG.
 
 use std::ops::Range;
 
@@ -6,24 +6,6 @@ use plotters::prelude::{
     BLACK, ChartBuilder, Color, DrawingAreaErrorKind, DrawingBackend, IntoDrawingArea, LineSeries,
     PathElement, RGBColor, SVGBackend, SeriesLabelPosition, TRANSPARENT, WHITE,
 };
-use svg::Document;
-use svg::node::element::{Group, Rectangle, Text};
-
-/// A white page of so many pixels, with a picture on it.
-pub(crate) fn page([width, height]: [f64; 2], picture: Group) -> Document {
-    let back = Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "white");
-    Document::new()
-        .set("viewBox", (0, 0, width, height))
-        .set("font-family", "sans-serif")
-        .set("font-size", 12)
-        .add(back)
-        .add(picture)
-}
-
-/// A text whose first letter is at a place.
-pub(crate) fn text(text: impl Into<String>, [x, y]: [f64; 2]) -> Text {
-    Text::new(text).set("x", x).set("y", y)
-}
 
 /// Points of a curve, in order, and how it is told from others.
 pub(crate) struct Curve {

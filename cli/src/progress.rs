@@ -1,9 +1,10 @@
 //! Bars on stderr, if that is a terminal. A signal that ends the program wipes the one that is shown.
 
+use std::io::{self, IsTerminal};
 use std::ops::Deref;
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -20,6 +21,12 @@ impl Bar {
         let bar = ProgressBar::new(len).with_style(style);
         *shown() = Some(bar.clone());
         Bar(bar)
+    }
+
+    /// Returns the bar with a clock that began `time` ago.
+    fn started_before(self, time: Duration) -> Bar {
+        self.0.set_elapsed(time);
+        self
     }
 
     /// A bar of steps.
@@ -61,26 +68,73 @@ fn shown() -> MutexGuard<'static, Option<ProgressBar>> {
     SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How far a prompt is. A prompt that is soon over has no bar.
+/// The progress of a prompt, with the time since it began. A prompt that is soon over has no bar.
+///
+/// A thread shows the bar and keeps its time moving, because a chunk can take minutes on the emulator and reports nothing
+/// before it ends.
 pub(crate) struct PromptBar {
-    start: Instant,
-    tokens: usize,
+    shared: Arc<Mutex<PromptState>>,
+    /// Dropped to end the thread before it shows a bar.
+    _ended: mpsc::Sender<()>,
+}
+
+struct PromptState {
+    taken: u64,
     bar: Option<Bar>,
+    over: bool,
 }
 
 /// Prompts that take less have no bar.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// The time between two updates of a bar's clock.
+const TICK: Duration = Duration::from_millis(500);
+
 impl PromptBar {
     pub(crate) fn new(tokens: usize) -> PromptBar {
-        PromptBar { start: Instant::now(), tokens, bar: None }
+        let (ended, end) = mpsc::channel::<()>();
+        let shared = Arc::new(Mutex::new(PromptState { taken: 0, bar: None, over: false }));
+        if io::stderr().is_terminal() {
+            let state = Arc::clone(&shared);
+            let show = move || {
+                // The sender sends nothing: the only other result is that it was dropped.
+                if end.recv_timeout(PATIENCE) != Err(mpsc::RecvTimeoutError::Timeout) {
+                    return;
+                }
+                let mut state = locked(&state);
+                if !state.over {
+                    let bar = Bar::new("prompt {pos}/{len} tokens {wide_bar} {elapsed}", tokens as u64);
+                    bar.set_position(state.taken);
+                    // The clock starts with the prompt and not with the bar.
+                    let bar = bar.started_before(PATIENCE);
+                    bar.enable_steady_tick(TICK);
+                    state.bar = Some(bar);
+                }
+            };
+            // Without a thread there is no bar.
+            let _ = thread::Builder::new().spawn(show);
+        }
+        PromptBar { shared, _ended: ended }
     }
 
-    /// So many tokens have gone through the model.
+    /// Reports that `taken` tokens have gone through the model.
     pub(crate) fn set(&mut self, taken: usize) {
-        if taken < self.tokens && self.start.elapsed() >= PATIENCE {
-            let bar = || Bar::new("prompt {pos}/{len} tokens {wide_bar}", self.tokens as u64);
-            self.bar.get_or_insert_with(bar).set_position(taken as u64);
+        let mut state = locked(&self.shared);
+        state.taken = taken as u64;
+        if let Some(bar) = &state.bar {
+            bar.set_position(state.taken);
         }
     }
+}
+
+impl Drop for PromptBar {
+    fn drop(&mut self) {
+        let mut state = locked(&self.shared);
+        state.over = true;
+        state.bar = None;
+    }
+}
+
+fn locked(state: &Mutex<PromptState>) -> MutexGuard<'_, PromptState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

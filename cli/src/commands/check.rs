@@ -18,6 +18,9 @@ pub(crate) struct Args {
     /// auto, cuda:N or emu (the emulator)
     #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
     device: Choice,
+    /// Print a line for each kernel: its cases, and the largest error for its bound
+    #[arg(long)]
+    list: bool,
 }
 
 /// Which numbers the cases are filled with.
@@ -30,13 +33,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let end = bar.wrap_iter(ALL.iter()).try_for_each(|kernel| check(&context, *kernel, &mut results));
     drop(bar);
     let mut out = io::stdout().lock();
-    writeln!(out, "{}", table(&results).trim_fmt())?;
-    end?;
     let failures: Vec<_> = results.iter().filter(|result| !result.passed()).collect();
+    let kernels = results.chunk_by(|a, b| a.kernel == b.kernel).count();
+    let (failed, cases) = (failures.len(), results.len());
+    writeln!(out, "{}: {failed} of {cases} cases of {kernels} kernels failed", context.device())?;
     for failure in &failures {
         writeln!(out, "{failure}")?;
     }
-    writeln!(out, "{}: {} of {} cases failed", context.device(), failures.len(), results.len())?;
+    if args.list {
+        writeln!(out, "\n{}", table(&results).trim_fmt())?;
+    }
+    // After a fault of the device, the cases so far are still printed.
+    end?;
     if failures.is_empty() { Ok(()) } else { Err(Failure::Shown) }
 }
 
@@ -178,7 +186,7 @@ fn scalar(param: &Param, bits: u64) -> Result<(HostArg, Fetch), Error> {
     Ok((HostArg::Scalar(param.kind.elem(), bits), Box::new(move || Ok(CpuArg::Scalar(bits)))))
 }
 
-/// A row for each kernel: its case with the largest error for its bound.
+/// Returns a table with a row for each kernel and the case that comes nearest to its bound.
 fn table(results: &[CaseResult]) -> Table {
     let mut table = Table::new();
     let header = ["kernel", "cases", "shapes of the worst", "error", "bound", "result"];
@@ -193,5 +201,17 @@ fn row(cases: &[CaseResult]) -> [String; 6] {
     let failed = cases.iter().filter(|case| !case.passed()).count();
     let result = if failed == 0 { "pass".to_owned() } else { format!("FAIL ({failed})") };
     let (error, bound) = (format!("{:.1e}", worst.found.error), format!("{:.1e}", worst.bound));
-    [worst.kernel.clone(), cases.len().to_string(), worst.label.clone(), error, bound, result]
+    [worst.kernel.clone(), cases.len().to_string(), short(&worst.label), error, bound, result]
+}
+
+/// Letters of a case's label in the table. A failure prints the whole label.
+const LABEL: usize = 60;
+
+/// Shortens a label to one line that fits in the table.
+fn short(label: &str) -> String {
+    if label.chars().count() <= LABEL {
+        return label.to_owned();
+    }
+    let start: String = label.chars().take(LABEL - 2).collect();
+    format!("{start}..")
 }

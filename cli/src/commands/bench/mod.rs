@@ -214,7 +214,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     } else if args.profile && !args.prompt.is_empty() {
         deliver(args, chunk::measure, |_| unreachable!("clap lets nobody plot prompts"))
     } else if args.profile && args.batch.is_empty() {
-        deliver(args, profile::measure, profile::Report::draw)
+        deliver(args, profile::measure, |report| report.draw().to_string())
     } else if !args.batch.is_empty() {
         deliver(args, batch::measure, |_| unreachable!("clap lets nobody plot batches"))
     } else if !args.prompt.is_empty() {
@@ -262,7 +262,7 @@ trait Shown: Serialize {
 fn deliver<R: Shown>(
     args: &Args,
     measure: impl FnOnce(&Args) -> Result<R, Failure>,
-    draw: impl FnOnce(&R) -> Document,
+    draw: impl FnOnce(&R) -> String,
 ) -> Result<(), Failure> {
     let model = args.model.given().map(|_| args.model.path()).transpose()?;
     let [json, plot] = [("--json", &args.json), ("--plot", &args.plot)].map(|(option, path)| {
@@ -278,7 +278,7 @@ fn deliver<R: Shown>(
                 file.write(json.as_bytes())?;
             }
             if let Some(file) = plot {
-                file.write(draw(&report).to_string().as_bytes())?;
+                file.write(draw(&report).as_bytes())?;
             }
             Ok(report)
         })

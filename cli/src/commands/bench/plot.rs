@@ -1,39 +1,80 @@
-//! `bench --plot`: tokens a second for each context, below what the read ceiling allows, as SVG.
+//! `bench --plot`: a bar chart of the tokens per second for each context, as SVG.
+//!
+//! A line above each bar shows the rate that the measured read ceiling allows.
 
-use svg::Document;
-use svg::node::element::{Group, Line, Rectangle};
+use plotters::prelude::{
+    BLACK, ChartBuilder, Color, DrawingAreaErrorKind, DrawingBackend, IntoDrawingArea, IntoFont, PathElement,
+    RGBColor, Rectangle, SVGBackend, SeriesLabelPosition, WHITE,
+};
 
 use super::report::{Figures, Report};
-use crate::plot::{page, text};
 
-/// Pixels.
-const HEIGHT: f64 = 240.0;
-const BAR: f64 = 60.0;
-const STEP: f64 = 110.0;
-const TOP: f64 = 40.0;
+const GREEN: RGBColor = RGBColor(0x58, 0xd6, 0x8d);
+const RED: RGBColor = RGBColor(0xc0, 0x39, 0x2b);
+/// Pixels of the chart without its bars, and of each bar.
+const MARGINS: u32 = 160;
+const BAR: u32 = 110;
+const HEIGHT: u32 = 380;
+/// The least width in pixels, so that the title fits.
+const LEAST_WIDTH: u32 = 720;
+/// The share of its place that a bar fills.
+const FILLED: f64 = 0.6;
 
-pub(super) fn draw(report: &Report) -> Document {
-    let limits = report.contexts.iter().map(|figures| figures.tokens_per_s_limit);
-    let scale = HEIGHT / limits.fold(f64::MIN_POSITIVE, f64::max);
-    let mut picture = Group::new().add(text(report.title(), [10.0, 18.0]));
-    for (i, figures) in report.contexts.iter().enumerate() {
-        picture = picture.add(bar(figures, 10.0 + STEP * i as f64, scale));
-    }
-    let width = (20.0 + STEP * report.contexts.len() as f64).max(560.0);
-    page([width, TOP + HEIGHT + 40.0], picture)
+pub(super) fn draw(report: &Report) -> String {
+    let mut text = String::new();
+    let width = (MARGINS + BAR * report.contexts.len() as u32).max(LEAST_WIDTH);
+    let drawn = draw_on(SVGBackend::with_string(&mut text, (width, HEIGHT)), &report.title(), &report.contexts);
+    drawn.expect("a string takes every byte");
+    text
 }
 
-/// A context's bar, and the line that the ceiling draws.
-fn bar(figures: &Figures, x: f64, scale: f64) -> Group {
-    let y = |rate: f64| TOP + HEIGHT - rate * scale;
-    let (rate, limit) = (figures.tokens_per_s, figures.tokens_per_s_limit);
-    let bar = Rectangle::new().set("x", x + 10.0).set("y", y(rate)).set("width", BAR);
-    let line = Line::new().set("x1", x).set("x2", x + BAR + 20.0).set("y1", y(limit)).set("y2", y(limit));
-    let text = |words: String, y: f64| text(words, [x + 10.0, y]);
-    Group::new()
-        .add(bar.set("height", rate * scale).set("fill", "#58d68d"))
-        .add(line.set("stroke", "#c0392b").set("stroke-width", 2))
-        .add(text(format!("limit {limit:.0}"), y(limit) - 4.0))
-        .add(text(format!("{rate:.0}/s"), y(rate).min(TOP + HEIGHT - 6.0) + 14.0))
-        .add(text(format!("ctx {}", figures.ctx), TOP + HEIGHT + 18.0))
+fn draw_on<B: DrawingBackend>(
+    page: B,
+    title: &str,
+    contexts: &[Figures],
+) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+    let page = page.into_drawing_area();
+    page.fill(&WHITE)?;
+    let highest = contexts.iter().map(|figures| figures.tokens_per_s_limit.max(figures.tokens_per_s));
+    // Some room above the highest line for its label.
+    let top = 1.2 * highest.fold(f64::MIN_POSITIVE, f64::max);
+    let mut chart = ChartBuilder::on(&page)
+        .caption(title, ("sans-serif", 15))
+        .margin(15)
+        .x_label_area_size(45)
+        .y_label_area_size(65)
+        .build_cartesian_2d(0.0..contexts.len() as f64, 0.0..top)?;
+    // The labels of the bars are drawn below, since a bar is in the middle of its place and not at a number.
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .x_labels(0)
+        .x_desc("positions in the context")
+        .y_desc("tokens per second")
+        .draw()?;
+    let places = || contexts.iter().enumerate().map(|(i, figures)| (i as f64 + 0.5, figures));
+    let bars = places().map(|(x, figures)| {
+        let corners = [(x - FILLED / 2.0, 0.0), (x + FILLED / 2.0, figures.tokens_per_s)];
+        Rectangle::new(corners, GREEN.filled())
+    });
+    let sample = |(x, y)| Rectangle::new([(x, y - 5), (x + 15, y + 5)], GREEN.filled());
+    chart.draw_series(bars)?.label("measured").legend(sample);
+    let limits = places().map(|(x, figures)| {
+        let y = figures.tokens_per_s_limit;
+        PathElement::new([(x - 0.4, y), (x + 0.4, y)], RED.stroke_width(2))
+    });
+    let sample = |(x, y)| PathElement::new([(x, y), (x + 15, y)], RED.stroke_width(2));
+    chart.draw_series(limits)?.label("allowed by the read ceiling").legend(sample);
+    for (x, figures) in places() {
+        let label = |text: String, (x, y): (f64, f64), [right, down]: [i32; 2]| {
+            let (x, y) = chart.backend_coord(&(x, y));
+            page.draw_text(&text, &("sans-serif", 12).into_font().into(), (x + right, y + down))
+        };
+        label(format!("{:.0}", figures.tokens_per_s), (x, figures.tokens_per_s), [-12, 4])?;
+        label(format!("{:.0}", figures.tokens_per_s_limit), (x, figures.tokens_per_s_limit), [-12, -16])?;
+        label(figures.ctx.to_string(), (x, 0.0), [-12, 6])?;
+    }
+    let mut names = chart.configure_series_labels();
+    names.position(SeriesLabelPosition::UpperRight).border_style(BLACK).background_style(WHITE).draw()?;
+    page.present()
 }

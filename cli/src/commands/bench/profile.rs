@@ -1,7 +1,10 @@
-//! `bench --profile`: what each kernel of a token did when, from times that variants of the kernels leave.
+//! `bench --profile`: a timeline of the kernels of a token, from timestamps that variants of the kernels record.
 //!
-//! A kernel's time is from the end of the kernel before to its own end, so that the times of all add up to the token.
-//! Of its blocks, the first to start, to have weights and to have activations count, and the last to end.
+//! The time of a kernel runs from the end of the kernel before it to its own end, so that the times of all kernels add up
+//! to the token. The first block to start, to have weights and to have activations counts, and the last block to end.
+//!
+//! The emulator runs blocks one after the other on a few threads, so its timestamps have no meaning. There, the report has
+//! the kernels and their bytes, and no times.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -22,24 +25,41 @@ pub(super) struct Report {
     header: Header,
     ctx: u32,
     tokens: u32,
-    /// Of a token in a round: with the kernels that decode, and with those that take times.
-    token_us: f64,
-    profiled_token_us: f64,
-    /// From the first block's begin to the last one's end, without the kernel that embeds.
-    chain_us: f64,
+    /// Absent on the emulator.
+    #[serde(flatten)]
+    times: Option<TokenTimes>,
     kernels: Vec<Row>,
-    /// The kernels of the last token, from the first block's begin on.
+    /// The kernels of the last token, from the start of the first block. Empty on the emulator.
     pub(super) timeline: Vec<Bar>,
 }
 
-/// Kernels of one kind. Times are medians.
+/// Times of a token, in microseconds.
+#[derive(Serialize)]
+struct TokenTimes {
+    /// A token in a round, with the kernels that decode.
+    token_us: f64,
+    /// A token in a round, with the kernels that record timestamps.
+    profiled_token_us: f64,
+    /// From the start of the first block to the end of the last one, without the kernel that embeds.
+    chain_us: f64,
+}
+
+/// The kernels of one kind.
 #[derive(Serialize)]
 struct Row {
     part: &'static str,
     kernel: String,
     nodes: usize,
-    us: f64,
     bytes: u64,
+    /// Absent on the emulator.
+    #[serde(flatten)]
+    times: Option<RowTimes>,
+}
+
+/// Medians over the kernels of one kind, and their places on the device.
+#[derive(Serialize)]
+struct RowTimes {
+    us: f64,
     gb_per_s: f64,
     share_of_ceiling: f64,
     /// From the end of the kernel before to the first activations.
@@ -76,25 +96,31 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let options = setup.options(ctx, args.launch);
     let mut decoder = setup.decoder(options)?;
     let header = Header::new(&setup, &decoder);
-    let token_us = token_us(args, ctx, &mut decoder)?;
+    let timed = !device::is_emulator(&setup.context);
+    if !timed && args.plot.is_some() {
+        return Err(Failure::Input(
+            "--plot draws times with --profile, and the emulator does not measure time; leave out --plot, or use a GPU"
+                .into(),
+        ));
+    }
+    let token_us = if timed { Some(token_us(args, ctx, &mut decoder)?) } else { None };
     let profiling = Options { tuning: Tuning { profile: true, ..options.tuning }, ..options };
     let mut decoder = decoder.with_options(setup.outline(), profiling)?;
-    let profiled_token_us = self::token_us(args, ctx, &mut decoder)?;
+    let profiled_token_us = if timed { Some(self::token_us(args, ctx, &mut decoder)?) } else { None };
     let tokens = args.tokens.min(TOKENS);
     let profile = decoder.profile(ctx, tokens)?;
     let last = profile.steps.last().expect("a token");
-    let timeline: Vec<Bar> =
-        profile.nodes.iter().zip(last).map(|(link, times)| bar(link, times, last)).collect();
-    Ok(Report {
-        kernels: rows(&profile, header.read_ceiling.gb_per_s),
-        header,
-        ctx,
-        tokens,
-        token_us,
-        profiled_token_us,
-        chain_us: timeline.iter().map(|bar: &Bar| bar.stored).fold(0.0, f64::max),
-        timeline,
-    })
+    let ceiling = timed.then_some(header.read_ceiling.gb_per_s);
+    let kernels = rows(&profile, ceiling);
+    let mut timeline: Vec<Bar> = vec![];
+    if timed {
+        timeline.extend(profile.nodes.iter().zip(last).map(|(link, times)| bar(link, times, last)));
+    }
+    let chain_us = timeline.iter().map(|bar| bar.stored).fold(0.0, f64::max);
+    let times = token_us
+        .zip(profiled_token_us)
+        .map(|(token_us, profiled_token_us)| TokenTimes { token_us, profiled_token_us, chain_us });
+    Ok(Report { header, ctx, tokens, times, kernels, timeline })
 }
 
 /// Microseconds of a token in the fastest of the rounds, on the device.
@@ -154,8 +180,9 @@ impl Sample {
     }
 }
 
-/// A row for each kind of kernel, in the order of their first.
-fn rows(profile: &Profile, ceiling: f64) -> Vec<Row> {
+/// Returns a row for each kind of kernel, in the order of their first. The rows have times if there is a read ceiling to
+/// compare them with, in GB/s.
+fn rows(profile: &Profile, ceiling: Option<f64>) -> Vec<Row> {
     let mut kinds: Vec<(&KernelNode, Vec<usize>)> = vec![];
     for (i, link) in profile.nodes.iter().enumerate() {
         match kinds.iter_mut().find(|(kind, _)| kind.role == link.role && kind.kernel == link.kernel) {
@@ -163,10 +190,17 @@ fn rows(profile: &Profile, ceiling: f64) -> Vec<Row> {
             None => kinds.push((link, vec![i])),
         }
     }
-    kinds.into_iter().map(|(link, nodes)| row(link, &nodes, profile, ceiling)).collect()
+    let row = |(link, nodes): (&KernelNode, Vec<usize>)| Row {
+        part: link.role,
+        kernel: link.kernel.clone(),
+        nodes: nodes.len(),
+        bytes: link.bytes,
+        times: ceiling.map(|ceiling| row_times(link, &nodes, profile, ceiling)),
+    };
+    kinds.into_iter().map(row).collect()
 }
 
-fn row(link: &KernelNode, nodes: &[usize], profile: &Profile, ceiling: f64) -> Row {
+fn row_times(link: &KernelNode, nodes: &[usize], profile: &Profile, ceiling: f64) -> RowTimes {
     let of_step = |step: &Vec<Times>| -> Vec<Sample> {
         let before = |i: usize| i.checked_sub(1).map(|before| &step[before]);
         nodes.iter().map(|&i| Sample::of(&step[i], before(i))).collect()
@@ -176,12 +210,8 @@ fn row(link: &KernelNode, nodes: &[usize], profile: &Profile, ceiling: f64) -> R
     let most = |of: &dyn Fn(&Sample) -> usize| samples.iter().map(of).max().unwrap_or(0);
     let us = middle(&|sample| sample.us);
     let gb_per_s = link.bytes as f64 / us / 1e3;
-    Row {
-        part: link.role,
-        kernel: link.kernel.clone(),
-        nodes: nodes.len(),
+    RowTimes {
         us,
-        bytes: link.bytes,
         gb_per_s,
         share_of_ceiling: gb_per_s / ceiling,
         gap_us: middle(&|sample| sample.gap),
@@ -224,16 +254,22 @@ impl Shown for Report {
         let mut out = io::stdout().lock();
         self.header
             .print(&mut out, &format!("kernels of {} tokens from context {} on", self.tokens, self.ctx))?;
-        let (slow, fast) = (self.profiled_token_us, self.token_us);
+        let Some(times) = &self.times else {
+            writeln!(out, "{}", self.table().trim_fmt())?;
+            writeln!(out, "\nMB: read by each node. The emulator does not measure time, so there are no times.")?;
+            return Ok(());
+        };
         writeln!(
             out,
-            "taking times slows decoding: {slow:.1} us a token instead of {fast:.1} ({:+.1} %)",
-            100.0 * (slow / fast - 1.0)
+            "taking times slows decoding: {:.1} us a token instead of {:.1} ({:+.1} %)",
+            times.profiled_token_us,
+            times.token_us,
+            100.0 * (times.profiled_token_us / times.token_us - 1.0)
         )?;
         writeln!(
             out,
             "from the first block's begin to the last one's end: {:.1} us; times are multiples of some 256 ns\n",
-            self.chain_us
+            times.chain_us
         )?;
         writeln!(out, "{}", self.table().trim_fmt())?;
         writeln!(
@@ -253,22 +289,22 @@ impl Report {
     }
 
     fn table(&self) -> Table {
+        let mut header = vec!["part", "kernel", "nodes", "MB"];
+        if self.times.is_some() {
+            header.extend([
+                "us",
+                "us a token",
+                "GB/s",
+                "of ceiling",
+                "gap us",
+                "ahead us",
+                "in blocks",
+                "processors",
+                "most on one",
+            ]);
+        }
         let mut table = Table::new();
-        table.load_style(presets::ASCII_MARKDOWN).set_header([
-            "part",
-            "kernel",
-            "nodes",
-            "us",
-            "us a token",
-            "MB",
-            "GB/s",
-            "of ceiling",
-            "gap us",
-            "ahead us",
-            "in blocks",
-            "processors",
-            "most on one",
-        ]);
+        table.load_style(presets::ASCII_MARKDOWN).set_header(header);
         table.add_rows(self.kernels.iter().map(Row::cells));
         table.column_iter_mut().skip(2).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
         table
@@ -277,21 +313,26 @@ impl Report {
 
 impl Row {
     fn cells(&self) -> Vec<String> {
-        vec![
+        let mut cells = vec![
             self.part.to_owned(),
             self.kernel.clone(),
             self.nodes.to_string(),
-            format!("{:.2}", self.us),
-            format!("{:.1}", self.us * self.nodes as f64),
             format!("{:.2}", self.bytes as f64 / 1e6),
-            format!("{:.0}", self.gb_per_s),
-            format!("{:.1} %", 100.0 * self.share_of_ceiling),
-            format!("{:.2}", self.gap_us),
-            format!("{:.2}", self.ahead_us),
-            format!("{:.0} %", 100.0 * self.ahead_blocks),
-            self.multiprocessors.to_string(),
-            self.most_on_one.to_string(),
-        ]
+        ];
+        if let Some(times) = &self.times {
+            cells.extend([
+                format!("{:.2}", times.us),
+                format!("{:.1}", times.us * self.nodes as f64),
+                format!("{:.0}", times.gb_per_s),
+                format!("{:.1} %", 100.0 * times.share_of_ceiling),
+                format!("{:.2}", times.gap_us),
+                format!("{:.2}", times.ahead_us),
+                format!("{:.0} %", 100.0 * times.ahead_blocks),
+                times.multiprocessors.to_string(),
+                times.most_on_one.to_string(),
+            ]);
+        }
+        cells
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use indicatif::HumanDuration;
 use warpwright_train::reference::Record;
 use warpwright_train::step::Evaluation;
 
@@ -34,8 +35,9 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(steps: u32, from: u32) -> Progress {
-        let bar = Bar::new("step {pos}/{len} {wide_bar} {msg}, {eta} left", steps.into());
+        let bar = Bar::new("step {pos}/{len} {wide_bar} {msg}", steps.into());
         bar.set_position(from.into());
+        bar.set_message("the first step is under way");
         let now = Instant::now();
         let [start, last, reported] = [now; 3];
         let evaluating = Duration::ZERO;
@@ -52,13 +54,19 @@ impl Progress {
         }
         let skipped = if record.skipped { ", skipped: not finite" } else { "" };
         let text = format!("loss {:.4}, {:.0} tokens/s{skipped}", record.loss, about.tokens_per_second);
-        self.bar.set_message(text.clone());
+        self.bar.set_message(format!("{text}, {} left", HumanDuration(self.left(step))));
         self.bar.set_position(step.into());
         if self.bar.is_hidden() && (self.reported.elapsed() >= REPORT || step == 1) {
             self.reported = Instant::now();
             say(format!("step {step} of {}: {text}, learning rate {:.3e}", self.steps, record.lr));
         }
         about
+    }
+
+    /// Estimates the time of the steps after `step` from the mean of those that this run has taken.
+    fn left(&self, step: u32) -> Duration {
+        let training = self.start.elapsed().saturating_sub(self.evaluating);
+        training / (step - self.from).max(1) * self.steps.saturating_sub(step)
     }
 
     pub(super) fn evaluation(&mut self, step: u32, found: &Evaluation) {
