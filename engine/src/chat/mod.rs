@@ -12,7 +12,7 @@ mod source;
 mod tags;
 mod template;
 
-pub use calls::{CallStream, Part, ToolCall, Tools};
+pub use calls::{CallStream, Part, ReplyEnd, ToolCall, Tools};
 pub use jiff::civil::Date;
 pub use minijinja::Value;
 pub use minijinja::value::Serde;

@@ -1,7 +1,7 @@
 //! A template, ready to render.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -24,8 +24,10 @@ pub struct ChatTemplate {
     marks_replies: bool,
     asks_date: bool,
     date: Option<Date>,
-    /// How it writes calls of tools.
-    syntaxes: Vec<&'static Syntax>,
+    /// The text of the template.
+    source: Arc<str>,
+    /// The formats of its calls of tools, once they have been looked for.
+    formats: OnceLock<Vec<&'static Syntax>>,
 }
 
 /// What is said, and by which means.
@@ -75,7 +77,7 @@ impl ChatTemplate {
 
     pub(super) fn compiled(text: &str, special: Vec<(&'static str, String)>) -> Result<ChatTemplate, String> {
         bounded::check(text)?;
-        let syntaxes = calls::told(text);
+        let source = Arc::from(text);
         let (text, marks_replies) = tags::replaced(text);
         let asks_date = text.contains("strftime_now");
         let mut environment = Environment::new();
@@ -96,7 +98,7 @@ impl ChatTemplate {
             environment.add_template_owned(NAME, text).map_err(|error| sentence(&error))?;
             Ok(Arc::new(environment))
         })?;
-        Ok(ChatTemplate { environment, special, marks_replies, asks_date, date: None, syntaxes })
+        Ok(ChatTemplate { environment, special, marks_replies, asks_date, date: None, source, formats: OnceLock::new() })
     }
 
     /// Whether the template says what the assistant's replies are, with `{% generation %}`.
@@ -127,19 +129,31 @@ impl ChatTemplate {
         Arc::make_mut(&mut self.environment).add_function("strftime_now", now);
     }
 
-    /// Whether it is known how the template writes calls of tools.
+    /// The formats of the calls that the template writes: none if they are unknown.
+    fn formats(&self) -> &[&'static Syntax] {
+        self.formats.get_or_init(|| calls::formats(self, &self.source))
+    }
+
+    /// Returns true if the format of the calls that the template writes is known.
     pub fn knows_calls(&self) -> bool {
-        !self.syntaxes.is_empty()
+        !self.formats().is_empty()
     }
 
-    /// Names of tokens without a text that calls are made of.
-    pub fn call_tokens(&self) -> Vec<&'static str> {
-        self.syntaxes.iter().flat_map(|syntax| syntax.tokens()).collect()
+    /// Returns the names of the formats of calls that models of this template use, the template's own first.
+    pub fn call_formats(&self) -> Vec<&'static str> {
+        self.formats().iter().map(|syntax| syntax.name()).collect()
     }
 
-    /// Finds the calls of these tools in a reply to a conversation that was rendered as `prompt`.
+    /// Returns true if a control token belongs in the text of a reply, because it may mark a call. If the format of calls is
+    /// unknown, every control token may.
+    pub fn shows_token(&self, spelling: &str) -> bool {
+        let formats = self.formats();
+        formats.is_empty() || formats.iter().any(|syntax| syntax.tokens().any(|token| token == spelling))
+    }
+
+    /// Returns a reader that finds the calls of these tools in the reply to a rendered prompt.
     pub fn calls<'a>(&'a self, tools: &'a Tools, prompt: &str) -> CallStream<'a> {
-        CallStream::new(&self.syntaxes, tools, prompt)
+        CallStream::new(self.formats(), tools, prompt)
     }
 
     /// Whether the text of a conversation tells of its tools.
