@@ -17,10 +17,7 @@ fn main() {
     println!("| template | format | same | reported | left out | missed | other |\n|---|---|---|---|---|---|---|");
     for file in round_trip::templates(Path::new(folder)) {
         let Some(report) = round_trip::report(&file) else { continue };
-        let format = if report.formats.is_empty() { "unknown".to_owned() } else { report.formats.join(", ") };
-        let counts = [Outcome::Same, Outcome::Reported, Outcome::LeftOut, Outcome::Missed, Outcome::Other];
-        let counts = counts.map(|outcome| report.count(outcome).to_string()).join(" | ");
-        println!("| {} | {format} | {counts} |", report.name);
+        print!("{}", report.row());
         if verbose {
             for (outcome, cases) in report.results.iter().filter(|(outcome, _)| **outcome != Outcome::Same) {
                 for (case, reply, parts) in cases {

@@ -267,6 +267,9 @@ impl Elements {
                     if cursor.rest().starts_with(self.key[0]) {
                         return self.key(&mut cursor);
                     }
+                    if cursor.may_become(self.key[0]) {
+                        return Err(NOT_CLOSED);
+                    }
                     if cursor.rest().starts_with('{') && matches!(items.last(), Some(Item::Call(_))) {
                         items.push(Item::Object(cursor.object()?));
                         cursor.skip_space();
@@ -288,6 +291,7 @@ impl Elements {
                 At::After => match (self.outer, self.head) {
                     (None, _) => place = At::Outside,
                     (Some(_), Some([head, _])) if cursor.rest().starts_with(head) => place = At::First,
+                    (Some(_), Some([head, _])) if cursor.may_become(head) => return Err(NOT_CLOSED),
                     (Some([_, close]), _) => {
                         cursor.expect(close)?;
                         place = At::Outside;

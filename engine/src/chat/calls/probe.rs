@@ -43,28 +43,32 @@ pub(crate) fn formats(template: &ChatTemplate, source: &str) -> Vec<&'static Syn
     let prompt = render(std::slice::from_ref(&question), Then::Reply);
     let mut degenerate = None;
     let mut is_unknown = false;
+    let mut renders = false;
     for arguments in [json!({ "city": "Oslo" }), json!({})] {
         for given in [arguments.clone(), Value::String(arguments.to_string())] {
             let call = json!({ "id": "call00001", "type": "function", "function": { "name": FUNCTION, "arguments": given } });
             let reply = json!({ "role": "assistant", "content": "", "tool_calls": [call] });
             let Some(whole) = render(&[question.clone(), reply], Then::End) else { continue };
+            renders = true;
             let written = reply_of(prompt.as_deref().unwrap_or_default(), &whole);
             if !written.contains(FUNCTION) {
                 continue;
             }
             let Value::Object(arguments) = &arguments else { unreachable!("arguments are an object") };
-            match (reads(written, arguments, &tools), arguments.is_empty()) {
-                (Some(syntax), false) => return family(syntax, source).collect(),
-                (Some(syntax), true) => degenerate = degenerate.or(Some(syntax)),
-                (None, _) => is_unknown = true,
+            // A call that is only read back without arguments, or with arguments as a string, does not decide: the template
+            // writes other calls in a form that it does not ask for.
+            match reads(written, arguments, &tools) {
+                Some(syntax) if !arguments.is_empty() && !is_unknown => return family(syntax, source).collect(),
+                Some(syntax) => degenerate = degenerate.or(Some(syntax)),
+                None => is_unknown = true,
             }
         }
     }
-    // A format that loses arguments is that of a template with a defect, and the prompt may tell of another one.
     if is_unknown && degenerate.is_none() {
         return vec![];
     }
-    let prompt = prompt.as_deref().unwrap_or(source);
+    // A template that fails for every call may still tell of its format in the part that fails.
+    let prompt = prompt.as_deref().filter(|_| renders).unwrap_or(source);
     let tells = |syntax: &&&Syntax| syntax.told_by.iter().any(|mark| prompt.contains(mark));
     let told = SYNTAXES.iter().find(tells).copied();
     let found = [degenerate, told.filter(|told| degenerate.is_none_or(|found| found.opens != told.opens))];
@@ -101,7 +105,7 @@ fn reads(written: &str, arguments: &Map<String, Value>, tools: &Tools) -> Option
     let found = SYNTAXES.iter().copied().filter_map(|syntax| {
         let at = match syntax.body {
             Body::Harmony => 0,
-            Body::Plain(_) | Body::Typed(_) | Body::Elements(_) | Body::ToolCall => written.find(syntax.opens)?,
+            Body::Plain(_) | Body::Marked(_) | Body::Elements(_) | Body::ToolCall => written.find(syntax.opens)?,
         };
         let syntaxes = [syntax];
         let mut stream = CallStream::new(&syntaxes, tools, "");

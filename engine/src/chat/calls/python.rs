@@ -89,11 +89,14 @@ fn name<'a>(cursor: &mut Cursor<'a>) -> Parsed<&'a str> {
 pub(super) struct Notation {
     /// The mark around strings, in addition to Python's quotes.
     quote: Option<&'static str>,
+    /// The marks around a call.
+    marks: [&'static str; 2],
 }
 
-const PYTHON: Notation = Notation { quote: None };
-const GEMMA: Notation = Notation { quote: Some("<|\"|>") };
-const FUNCTION_GEMMA: Notation = Notation { quote: Some("<escape>") };
+const PYTHON: Notation = Notation { quote: None, marks: ["", ""] };
+const GEMMA: Notation = Notation { quote: Some("<|\"|>"), marks: ["<|tool_call>", "<tool_call|>"] };
+const FUNCTION_GEMMA: Notation =
+    Notation { quote: Some("<escape>"), marks: ["<start_function_call>", "<end_function_call>"] };
 
 /// Gemma 4: `call:name{key:value, ..}`, with strings between `<|"|>`.
 pub(super) fn gemma(cursor: &mut Cursor<'_>, tools: &Tools) -> Parsed<Vec<ToolCall>> {
@@ -113,19 +116,42 @@ pub(super) fn function_gemma(cursor: &mut Cursor<'_>, tools: &Tools) -> Parsed<V
     Ok(calls)
 }
 
+/// Reads calls up to the end of the reply, from the opening mark of the first one on.
+///
+/// A string ends at the next quote mark and has no escapes, so a string that contains one looks like a shorter string. Such a
+/// text is detected by the marks that remain after the last call.
 fn braces(cursor: &mut Cursor<'_>, tools: &Tools, notation: &Notation) -> Parsed<Vec<ToolCall>> {
+    let [open, close] = notation.marks;
+    let mut calls = vec![];
+    loop {
+        calls.push(one_braces(cursor, tools, notation)?);
+        cursor.skip_space();
+        cursor.expect(close)?;
+        let mut next = *cursor;
+        next.skip_space();
+        if next.eat(open) {
+            *cursor = next;
+            continue;
+        }
+        let marks = [open, close].into_iter().chain(notation.quote);
+        return match marks.into_iter().find(|mark| next.rest().contains(*mark)) {
+            Some(mark) => wrong(format!("the text after it contains {mark}")),
+            None => Ok(calls),
+        };
+    }
+}
+
+fn one_braces(cursor: &mut Cursor<'_>, tools: &Tools, notation: &Notation) -> Parsed<ToolCall> {
     cursor.skip_space();
     cursor.expect("call:")?;
     let name = cursor.word(|c| c == '{' || c.is_whitespace())?;
     cursor.expect("{")?;
     let mut arguments = Map::new();
     entries(cursor, notation, 0, &mut arguments)?;
-    // A string ends at the next mark and cannot contain one. An argument that the function does not declare may thus be
-    // the rest of the string in front of it.
     if let Some(key) = arguments.keys().skip(1).find(|key| tools.lacks_parameter(name, key)) {
         return wrong(ambiguous(key, name));
     }
-    Ok(vec![named(None, name, arguments)?])
+    named(None, name, arguments)
 }
 
 /// The problem of a call in which a value may contain what looks like the next parameter.

@@ -285,6 +285,11 @@ impl<'a> CallStream<'a> {
         let mut cursor = self.cursor(syntax);
         let calls = match self.body(syntax, &cursor)? {
             Body::Elements(elements) => return self.last_elements(elements, end),
+            body @ Body::Marked(_) => {
+                let calls = self.read(body, &mut cursor)?;
+                check_end(&calls, end)?;
+                calls
+            }
             body => self.read(body, &mut cursor)?,
         };
         let mut next = cursor;
@@ -324,10 +329,7 @@ impl<'a> CallStream<'a> {
         end: ReplyEnd,
     ) -> Parsed<(Vec<ToolCall>, usize)> {
         let found = elements.read(&self.held, self.tools)?;
-        let has_values = found.0.iter().any(|call| !call.arguments.is_empty());
-        if end == ReplyEnd::Cut && has_values {
-            return wrong("the reply was cut, so a value in it may be incomplete");
-        }
+        check_end(&found.0, end)?;
         Ok(found)
     }
 
@@ -357,7 +359,7 @@ impl<'a> CallStream<'a> {
         cursor.skip_space();
         match body {
             Body::Plain(read) => read(cursor),
-            Body::Typed(read) => read(cursor, self.tools),
+            Body::Marked(read) => read(cursor, self.tools),
             Body::Elements(_) | Body::ToolCall | Body::Harmony => {
                 unreachable!("these bodies are read by other functions")
             }
@@ -485,6 +487,15 @@ impl<'a> CallStream<'a> {
         let taken = std::mem::replace(&mut self.held, rest);
         self.at_start &= taken.trim().is_empty();
         (!taken.is_empty()).then(|| text(taken))
+    }
+}
+
+/// Returns an error for calls whose last value may continue after the end of a reply that was cut.
+fn check_end(calls: &[ToolCall], end: ReplyEnd) -> Parsed<()> {
+    let has_values = calls.iter().any(|call| !call.arguments.is_empty());
+    match end {
+        ReplyEnd::Cut if has_values => wrong("the reply was cut, so a value in it may be incomplete"),
+        ReplyEnd::Cut | ReplyEnd::Complete => Ok(()),
     }
 }
 

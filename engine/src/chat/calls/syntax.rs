@@ -53,7 +53,8 @@ pub(super) enum Place {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Body {
     Plain(fn(&mut Cursor<'_>) -> Parsed<Vec<ToolCall>>),
-    Typed(fn(&mut Cursor<'_>, &Tools) -> Parsed<Vec<ToolCall>>),
+    /// Strings between marks without escapes. The reader takes all calls up to the end of the reply.
+    Marked(fn(&mut Cursor<'_>, &Tools) -> Parsed<Vec<ToolCall>>),
     Elements(&'static Elements),
     /// After `<tool_call>`, the first character decides: JSON, functions, or a name with keys and values.
     ToolCall,
@@ -240,18 +241,18 @@ static LFM2: Syntax = Syntax { name: "lfm2",
 };
 static GEMMA: Syntax = Syntax { name: "gemma",
     opens: "<|tool_call>",
-    ends: Ends::Mark("<tool_call|>"),
-    body: Body::Typed(python::gemma),
-    tokens: &["<|\"|>", "<|channel>", "<channel|>"],
+    ends: Ends::Reply(None),
+    body: Body::Marked(python::gemma),
+    tokens: &["<tool_call|>", "<|\"|>", "<|channel>", "<channel|>"],
     quiet: Some(["<|channel>", "<channel|>"]),
     told_by: &["<|tool_call>"],
     ..ANYWHERE
 };
 static FUNCTION_GEMMA: Syntax = Syntax { name: "functiongemma",
     opens: "<start_function_call>",
-    ends: Ends::Mark("<end_function_call>"),
-    body: Body::Typed(python::function_gemma),
-    tokens: &["<escape>"],
+    ends: Ends::Reply(None),
+    body: Body::Marked(python::function_gemma),
+    tokens: &["<end_function_call>", "<escape>"],
     told_by: &["<start_function_call>"],
     ..ANYWHERE
 };

@@ -86,11 +86,11 @@ const MARKS: [&str; 26] = [
 ];
 
 /// A function and its arguments.
-pub type Wanted = (&'static str, Value);
+pub(crate) type Wanted = (&'static str, Value);
 
 /// The result of a round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// The calls came back.
     Same,
     /// No call was found, and a problem was reported.
@@ -104,21 +104,25 @@ pub enum Outcome {
 }
 
 /// A template and the results of its cases.
-pub struct Report {
-    pub name: String,
+pub(crate) struct Report {
+    pub(crate) name: String,
     /// The formats that the template uses, or why there are none.
-    pub formats: Vec<&'static str>,
-    pub results: BTreeMap<Outcome, Vec<(String, String, Vec<Part>)>>,
+    pub(crate) formats: Vec<&'static str>,
+    pub(crate) results: BTreeMap<Outcome, Vec<(String, String, Vec<Part>)>>,
 }
 
 impl Report {
-    pub fn count(&self, outcome: Outcome) -> usize {
-        self.results.get(&outcome).map_or(0, Vec::len)
+    /// Returns a row of a table in Markdown.
+    pub(crate) fn row(&self) -> String {
+        let format = if self.formats.is_empty() { "unknown".to_owned() } else { self.formats.join(", ") };
+        let counts = [Outcome::Same, Outcome::Reported, Outcome::LeftOut, Outcome::Missed, Outcome::Other];
+        let counts = counts.map(|outcome| self.results.get(&outcome).map_or(0, Vec::len).to_string());
+        format!("| {} | {format} | {} |\n", self.name, counts.join(" | "))
     }
 }
 
 /// Returns the templates of a folder, in order.
-pub fn templates(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn templates(folder: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|end| end == "jinja"));
     files.sort();
@@ -126,7 +130,7 @@ pub fn templates(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Makes the round trip of all cases by a template, unless it ignores tools.
-pub fn report(file: &Path) -> Option<Report> {
+pub(crate) fn report(file: &Path) -> Option<Report> {
     let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
     let source = std::fs::read_to_string(file).unwrap();
     let special = vec![("eos_token", "</s>".to_owned()), ("bos_token", "<s>".to_owned())];
@@ -164,12 +168,12 @@ fn outcome(parts: &[Part], wanted: &[Wanted], reply: &str) -> Outcome {
     }
 }
 
-pub fn calls(parts: &[Part]) -> Vec<&ToolCall> {
+pub(crate) fn calls(parts: &[Part]) -> Vec<&ToolCall> {
     parts.iter().filter_map(|part| if let Part::Call(call) = part { Some(call) } else { None }).collect()
 }
 
 /// Joins neighboring texts, which depend on how a reply is cut.
-pub fn joined(parts: &[Part]) -> Vec<Part> {
+pub(crate) fn joined(parts: &[Part]) -> Vec<Part> {
     let mut joined: Vec<Part> = vec![];
     for part in parts {
         match (joined.last_mut(), part) {
@@ -181,7 +185,7 @@ pub fn joined(parts: &[Part]) -> Vec<Part> {
 }
 
 /// Reads a reply that arrives in pieces.
-pub fn parts<'t>(
+pub(crate) fn parts<'t>(
     template: &ChatTemplate,
     tools: &Tools,
     pieces: impl IntoIterator<Item = &'t str>,
@@ -198,7 +202,7 @@ fn conversation(tools: &Tools, messages: &[Value]) -> Conversation {
 }
 
 /// Renders calls and returns the text after the prompt and before the end of the message.
-pub fn written(template: &ChatTemplate, tools: &Tools, calls: &[Wanted]) -> Result<String, String> {
+pub(crate) fn written(template: &ChatTemplate, tools: &Tools, calls: &[Wanted]) -> Result<String, String> {
     let as_object = rendered(template, tools, calls, Value::clone);
     as_object.or_else(|_| rendered(template, tools, calls, |arguments| arguments.to_string().into()))
 }
