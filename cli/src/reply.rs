@@ -128,7 +128,9 @@ impl<'a> Printer<'a> {
         let end = match ending {
             Ending::EndToken(_) | Ending::Grammar => ReplyEnd::Complete,
             // The model did not end the reply, so the last value of a call may be incomplete.
-            Ending::StopString(_) | Ending::Limit | Ending::ContextFull | Ending::Interrupted => ReplyEnd::Cut,
+            Ending::StopString(_) | Ending::Limit | Ending::ContextFull | Ending::Interrupted => {
+                ReplyEnd::Cut
+            }
         };
         let mut parts = calls.push(rest);
         parts.extend(calls.finish(end));

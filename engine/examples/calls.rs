@@ -14,7 +14,9 @@ fn main() {
         [flag, folder] if flag == "--verbose" => (folder, true),
         _ => panic!("calls [--verbose] FOLDER"),
     };
-    println!("| template | format | same | reported | left out | missed | other |\n|---|---|---|---|---|---|---|");
+    println!(
+        "| template | format | same | reported | left out | missed | other |\n|---|---|---|---|---|---|---|"
+    );
     for file in round_trip::templates(Path::new(folder)) {
         let Some(report) = round_trip::report(&file) else { continue };
         print!("{}", report.row());

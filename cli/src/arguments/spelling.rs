@@ -72,7 +72,11 @@ const fn spelling(names: &'static [&'static str], value: Value, meaning: Meaning
 const SPELLINGS: [Spelling; 40] = [
     spelling(&["-hf", "-hfr", "--hf-repo"], Value::Required, Hub("--model")),
     spelling(&["-hff", "--hf-file"], Value::Required, HubFile),
-    spelling(&["-cnv", "-mli", "-mu", "-cl", "-cd", "-st", "-sp", "-sysf", "-hft", "-hfv"], Value::None, Refused),
+    spelling(
+        &["-cnv", "-mli", "-mu", "-cl", "-cd", "-st", "-sp", "-sysf", "-hft", "-hfv"],
+        Value::None,
+        Refused,
+    ),
     spelling(&["-cb", "--cont-batching", "-nocb", "--no-cont-batching"], Value::None, NoEffect(BATCH)),
     spelling(&["-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"], Value::Required, Hub("--draft")),
     spelling(&["-md"], Value::Required, Same("--draft")),

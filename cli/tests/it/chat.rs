@@ -194,7 +194,7 @@ fn check_no_call(options: &[&str]) {
     let run_chat = ["run", MODEL, "--device", "emu", "--chat", "-p", "Hi", "--quiet"];
     let end = run(&[&run_chat[..], options, &["--regex", "<tool_call>wea"]].concat());
     assert_eq!(end.out, "<tool_call>wea\n", "{end:?}");
-    let said = "<tool_call> begins no call of a tool: it is not closed; it is given as text\n";
+    let said = "<tool_call> does not begin a tool call: a value in it is not closed; it is shown as text\n";
     assert!(end.err.contains(said), "{end:?}");
 }
 

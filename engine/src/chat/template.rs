@@ -98,7 +98,15 @@ impl ChatTemplate {
             environment.add_template_owned(NAME, text).map_err(|error| sentence(&error))?;
             Ok(Arc::new(environment))
         })?;
-        Ok(ChatTemplate { environment, special, marks_replies, asks_date, date: None, source, formats: OnceLock::new() })
+        Ok(ChatTemplate {
+            environment,
+            special,
+            marks_replies,
+            asks_date,
+            date: None,
+            source,
+            formats: OnceLock::new(),
+        })
     }
 
     /// Whether the template says what the assistant's replies are, with `{% generation %}`.

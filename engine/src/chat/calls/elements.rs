@@ -71,11 +71,8 @@ pub(super) static FUNCTIONS: Elements = Elements {
 pub(super) static BARE_FUNCTIONS: Elements = Elements { outer: None, ..FUNCTIONS };
 
 /// Seed-OSS.
-pub(super) static SEED: Elements = Elements {
-    outer: Some(["<seed:tool_call>", "</seed:tool_call>"]),
-    lines: Lines::Inline,
-    ..FUNCTIONS
-};
+pub(super) static SEED: Elements =
+    Elements { outer: Some(["<seed:tool_call>", "</seed:tool_call>"]), lines: Lines::Inline, ..FUNCTIONS };
 
 /// GLM 4.5 and later, Ling, Laguna.
 pub(super) static KEYS_AND_VALUES: Elements = Elements {
@@ -219,7 +216,9 @@ impl Elements {
                 }
                 Ok((self.calls(&reading.items, tools)?, reading.end))
             }
-            (Some(_), Some(_)) => wrong("a value in it contains closing tags, so that it can be read in several ways"),
+            (Some(_), Some(_)) => {
+                wrong("a value in it contains closing tags, so that it can be read in several ways")
+            }
         }
     }
 
@@ -320,7 +319,8 @@ impl Elements {
             None => cursor.word(|c| c == '<' || c.is_whitespace())?,
         };
         let name = name.trim();
-        if name.is_empty() || name.contains(|c: char| c.is_whitespace() || matches!(c, '<' | '>' | '{' | '"')) {
+        if name.is_empty() || name.contains(|c: char| c.is_whitespace() || matches!(c, '<' | '>' | '{' | '"'))
+        {
             return wrong("it is not written as calls are");
         }
         if self.head.is_none() {

@@ -58,7 +58,9 @@ pub(crate) fn formats(template: &ChatTemplate, source: &str) -> Vec<&'static Syn
             // A call that is only read back without arguments, or with arguments as a string, does not decide: the template
             // writes other calls in a form that it does not ask for.
             match reads(written, arguments, &tools) {
-                Some(syntax) if !arguments.is_empty() && !is_unknown => return family(syntax, source).collect(),
+                Some(syntax) if !arguments.is_empty() && !is_unknown => {
+                    return family(syntax, source).collect();
+                }
                 Some(syntax) => degenerate = degenerate.or(Some(syntax)),
                 None => is_unknown = true,
             }
@@ -105,7 +107,9 @@ fn reads(written: &str, arguments: &Map<String, Value>, tools: &Tools) -> Option
     let found = SYNTAXES.iter().copied().filter_map(|syntax| {
         let at = match syntax.body {
             Body::Harmony => 0,
-            Body::Plain(_) | Body::Marked(_) | Body::Elements(_) | Body::ToolCall => written.find(syntax.opens)?,
+            Body::Plain(_) | Body::Marked(_) | Body::Elements(_) | Body::ToolCall => {
+                written.find(syntax.opens)?
+            }
         };
         let syntaxes = [syntax];
         let mut stream = CallStream::new(&syntaxes, tools, "");

@@ -133,9 +133,11 @@ fn braces(cursor: &mut Cursor<'_>, tools: &Tools, notation: &Notation) -> Parsed
             *cursor = next;
             continue;
         }
+        // The first mark is reported, so that the problem does not depend on the pieces of the reply.
         let marks = [open, close].into_iter().chain(notation.quote);
-        return match marks.into_iter().find(|mark| next.rest().contains(*mark)) {
-            Some(mark) => wrong(format!("the text after it contains {mark}")),
+        let found = marks.filter_map(|mark| Some((next.rest().find(mark)?, mark))).min();
+        return match found {
+            Some((_, mark)) => wrong(format!("the text after it contains {mark}")),
             None => Ok(calls),
         };
     }
@@ -311,7 +313,8 @@ fn escape(cursor: &mut Cursor<'_>, to: &mut String) -> Parsed<()> {
         'a' => '\u{7}',
         'v' => '\u{b}',
         '0'..='7' => {
-            let digits = cursor.rest().bytes().take(2).take_while(|digit| matches!(digit, b'0'..=b'7')).count();
+            let digits =
+                cursor.rest().bytes().take(2).take_while(|digit| matches!(digit, b'0'..=b'7')).count();
             let first = cursor.at - 1;
             let octal = &Cursor::new(cursor.whole(), first).rest()[..digits + 1];
             cursor.at += digits;
@@ -348,7 +351,11 @@ fn in_value(fault: Fault) -> Fault {
 
 fn hexadecimal(cursor: &mut Cursor<'_>, digits: usize) -> Parsed<u32> {
     let Some(text) = cursor.rest().get(..digits) else {
-        return if cursor.rest().len() < digits { Err(VALUE_NOT_CLOSED) } else { wrong("it has a bad escape") };
+        return if cursor.rest().len() < digits {
+            Err(VALUE_NOT_CLOSED)
+        } else {
+            wrong("it has a bad escape")
+        };
     };
     if !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return wrong(format!("it has a bad escape: {text:?} is not hexadecimal"));

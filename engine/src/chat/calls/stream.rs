@@ -190,7 +190,8 @@ impl<'a> CallStream<'a> {
         let opened = opened.min_by_key(|(at, _)| *at);
         let quiet = self.quiet_marks().filter_map(|[open, close]| Some((self.held.find(open)?, open, close)));
         let quiet = quiet.min_by_key(|(at, _, _)| *at);
-        if let Some((at, open, close)) = quiet.filter(|(at, _, _)| opened.is_none_or(|(call, _)| *at < call)) {
+        if let Some((at, open, close)) = quiet.filter(|(at, _, _)| opened.is_none_or(|(call, _)| *at < call))
+        {
             // A thought in front of a call leaves the call at the start of the reply.
             let at_start = self.at_start && self.held[..at].trim().is_empty();
             let parts = self.take(at + open.len());
@@ -323,11 +324,7 @@ impl<'a> CallStream<'a> {
         Ok((calls, cursor.at))
     }
 
-    fn last_elements(
-        &self,
-        elements: &'static Elements,
-        end: ReplyEnd,
-    ) -> Parsed<(Vec<ToolCall>, usize)> {
+    fn last_elements(&self, elements: &'static Elements, end: ReplyEnd) -> Parsed<(Vec<ToolCall>, usize)> {
         let found = elements.read(&self.held, self.tools)?;
         check_end(&found.0, end)?;
         Ok(found)

@@ -76,7 +76,8 @@ const ANYWHERE: Syntax = Syntax {
 
 /// Hermes, Qwen 2.5 and 3, SmolLM3, Granite 4: JSON. Qwen3-Coder, Qwen 3.5, Nemotron 3, Step: functions. GLM, Ling, Laguna:
 /// keys and values.
-static TOOL_CALL: Syntax = Syntax { name: "tool_call",
+static TOOL_CALL: Syntax = Syntax {
+    name: "tool_call",
     opens: "<tool_call>",
     ends: Ends::Mark("</tool_call>"),
     body: Body::ToolCall,
@@ -84,7 +85,8 @@ static TOOL_CALL: Syntax = Syntax { name: "tool_call",
     also: &[("<function=", &FUNCTION)],
     ..ANYWHERE
 };
-static SEED: Syntax = Syntax { name: "seed",
+static SEED: Syntax = Syntax {
+    name: "seed",
     opens: "<seed:tool_call>",
     ends: Ends::Reply(None),
     body: Body::Elements(&elements::SEED),
@@ -93,21 +95,24 @@ static SEED: Syntax = Syntax { name: "seed",
     ..ANYWHERE
 };
 /// MiniMax-M1, Apriel, Hunyuan.
-static TOOL_CALLS: Syntax = Syntax { name: "tool_calls",
+static TOOL_CALLS: Syntax = Syntax {
+    name: "tool_calls",
     opens: "<tool_calls>",
     ends: Ends::Mark("</tool_calls>"),
     told_by: &["<tool_calls>"],
     ..ANYWHERE
 };
 /// Functionary 3.1, and Qwen3-Coder where it omits the tag around a function.
-static FUNCTION: Syntax = Syntax { name: "function",
+static FUNCTION: Syntax = Syntax {
+    name: "function",
     opens: "<function=",
     ends: Ends::Reply(None),
     body: Body::Elements(&elements::BARE_FUNCTIONS),
     told_by: &["<function="],
     ..ANYWHERE
 };
-static MISTRAL: Syntax = Syntax { name: "mistral",
+static MISTRAL: Syntax = Syntax {
+    name: "mistral",
     opens: "[TOOL_CALLS]",
     body: Body::Plain(body::mistral),
     tokens: &["[ARGS]", "[CALL_ID]"],
@@ -115,14 +120,16 @@ static MISTRAL: Syntax = Syntax { name: "mistral",
     ..ANYWHERE
 };
 /// Llama 3.1 to 3.3, for built-in tools, and sometimes for others.
-static PYTHON_TAG: Syntax = Syntax { name: "python_tag",
+static PYTHON_TAG: Syntax = Syntax {
+    name: "python_tag",
     opens: "<|python_tag|>",
     ends: Ends::Reply(None),
     body: Body::Plain(body::python_tag),
     ..ANYWHERE
 };
 /// Llama 3 and 4 with JSON.
-static START_OBJECT: Syntax = Syntax { name: "json",
+static START_OBJECT: Syntax = Syntax {
+    name: "json",
     opens: "{",
     ends: Ends::Reply(None),
     place: Place::Start,
@@ -132,7 +139,8 @@ static START_OBJECT: Syntax = Syntax { name: "json",
 /// xLAM.
 static START_LIST: Syntax = Syntax { name: "json list", opens: "[", also: &[], ..START_OBJECT };
 /// Llama 3.2 and 4, ToolACE, and Gemma 3 with a template for calls.
-static START_PYTHON: Syntax = Syntax { name: "pythonic",
+static START_PYTHON: Syntax = Syntax {
+    name: "pythonic",
     opens: "[",
     body: Body::Plain(python::list),
     also: &[
@@ -143,36 +151,46 @@ static START_PYTHON: Syntax = Syntax { name: "pythonic",
     ..START_OBJECT
 };
 /// Llama 4.
-static PYTHON_START: Syntax = Syntax { name: "python_start",
+static PYTHON_START: Syntax = Syntax {
+    name: "python_start",
     opens: "<|python_start|>",
     ends: Ends::Mark("<|python_end|>"),
     body: Body::Plain(body::python_tag),
     ..ANYWHERE
 };
 /// Granite 3, Phi-4-mini.
-static GRANITE: Syntax = Syntax { name: "granite",
+static GRANITE: Syntax = Syntax {
+    name: "granite",
     opens: "<|tool_call|>",
     ends: Ends::Reply(Some("<|/tool_call|>")),
     told_by: &["<|tool_call|>"],
     ..ANYWHERE
 };
-static FUNCTOOLS: Syntax =
-    Syntax { name: "functools", opens: "functools", body: Body::Plain(body::one_json), told_by: &["functools["], ..ANYWHERE };
+static FUNCTOOLS: Syntax = Syntax {
+    name: "functools",
+    opens: "functools",
+    body: Body::Plain(body::one_json),
+    told_by: &["functools["],
+    ..ANYWHERE
+};
 /// Granite for code.
-static FUNCTION_CALL: Syntax = Syntax { name: "function_call",
+static FUNCTION_CALL: Syntax = Syntax {
+    name: "function_call",
     opens: "<function_call>",
     body: Body::Plain(body::one_json),
     told_by: &["<function_call>"],
     ..ANYWHERE
 };
 /// GigaChat 3.1.
-static GIGACHAT: Syntax = Syntax { name: "gigachat",
+static GIGACHAT: Syntax = Syntax {
+    name: "gigachat",
     opens: "<|function_call|>",
     body: Body::Plain(body::one_json),
     told_by: &["<|function_call|>"],
     ..ANYWHERE
 };
-static DEEPSEEK: Syntax = Syntax { name: "deepseek",
+static DEEPSEEK: Syntax = Syntax {
+    name: "deepseek",
     opens: "<｜tool▁calls▁begin｜>",
     ends: Ends::Mark("<｜tool▁calls▁end｜>"),
     body: Body::Plain(body::deepseek),
@@ -180,7 +198,8 @@ static DEEPSEEK: Syntax = Syntax { name: "deepseek",
     told_by: &["<｜tool▁calls▁begin｜>"],
     ..ANYWHERE
 };
-static DSML: Syntax = Syntax { name: "dsml",
+static DSML: Syntax = Syntax {
+    name: "dsml",
     opens: "<｜DSML｜function_calls>",
     ends: Ends::Reply(None),
     body: Body::Elements(&elements::DSML),
@@ -188,13 +207,15 @@ static DSML: Syntax = Syntax { name: "dsml",
     told_by: &["<｜DSML｜function_calls>"],
     ..ANYWHERE
 };
-static DSML_4: Syntax = Syntax { name: "dsml 4",
+static DSML_4: Syntax = Syntax {
+    name: "dsml 4",
     opens: "<｜DSML｜tool_calls>",
     body: Body::Elements(&elements::DSML_4),
     told_by: &["<｜DSML｜tool_calls>"],
     ..DSML
 };
-static APERTUS: Syntax = Syntax { name: "apertus",
+static APERTUS: Syntax = Syntax {
+    name: "apertus",
     opens: "<|tools_prefix|>",
     ends: Ends::Mark("<|tools_suffix|>"),
     body: Body::Plain(body::apertus),
@@ -202,7 +223,8 @@ static APERTUS: Syntax = Syntax { name: "apertus",
     ..ANYWHERE
 };
 /// InternLM 2.
-static INTERNLM: Syntax = Syntax { name: "internlm",
+static INTERNLM: Syntax = Syntax {
+    name: "internlm",
     opens: "<|action_start|><|plugin|>",
     ends: Ends::Mark("<|action_end|>"),
     tokens: &["<|action_start|>", "<|plugin|>"],
@@ -210,13 +232,15 @@ static INTERNLM: Syntax = Syntax { name: "internlm",
     ..ANYWHERE
 };
 /// Command R7B and A.
-static COHERE: Syntax = Syntax { name: "cohere",
+static COHERE: Syntax = Syntax {
+    name: "cohere",
     opens: "<|START_ACTION|>",
     ends: Ends::Mark("<|END_ACTION|>"),
     told_by: &["<|START_ACTION|>"],
     ..ANYWHERE
 };
-static KIMI: Syntax = Syntax { name: "kimi",
+static KIMI: Syntax = Syntax {
+    name: "kimi",
     opens: "<|tool_calls_section_begin|>",
     ends: Ends::Mark("<|tool_calls_section_end|>"),
     body: Body::Plain(body::kimi),
@@ -224,7 +248,8 @@ static KIMI: Syntax = Syntax { name: "kimi",
     told_by: &["<|tool_calls_section_begin|>"],
     ..ANYWHERE
 };
-static SOLAR: Syntax = Syntax { name: "solar",
+static SOLAR: Syntax = Syntax {
+    name: "solar",
     opens: "<|tool_calls|>",
     ends: Ends::Mark("<|calls|>"),
     body: Body::Plain(body::solar),
@@ -232,14 +257,16 @@ static SOLAR: Syntax = Syntax { name: "solar",
     told_by: &["<|tool_calls|>"],
     ..ANYWHERE
 };
-static LFM2: Syntax = Syntax { name: "lfm2",
+static LFM2: Syntax = Syntax {
+    name: "lfm2",
     opens: "<|tool_call_start|>",
     ends: Ends::Mark("<|tool_call_end|>"),
     body: Body::Plain(body::lfm2),
     told_by: &["<|tool_call_start|>", "<|tool_list_start|>"],
     ..ANYWHERE
 };
-static GEMMA: Syntax = Syntax { name: "gemma",
+static GEMMA: Syntax = Syntax {
+    name: "gemma",
     opens: "<|tool_call>",
     ends: Ends::Reply(None),
     body: Body::Marked(python::gemma),
@@ -248,7 +275,8 @@ static GEMMA: Syntax = Syntax { name: "gemma",
     told_by: &["<|tool_call>"],
     ..ANYWHERE
 };
-static FUNCTION_GEMMA: Syntax = Syntax { name: "functiongemma",
+static FUNCTION_GEMMA: Syntax = Syntax {
+    name: "functiongemma",
     opens: "<start_function_call>",
     ends: Ends::Reply(None),
     body: Body::Marked(python::function_gemma),
@@ -256,7 +284,8 @@ static FUNCTION_GEMMA: Syntax = Syntax { name: "functiongemma",
     told_by: &["<start_function_call>"],
     ..ANYWHERE
 };
-static MINIMAX: Syntax = Syntax { name: "minimax",
+static MINIMAX: Syntax = Syntax {
+    name: "minimax",
     opens: "<minimax:tool_call>",
     ends: Ends::Reply(None),
     body: Body::Elements(&elements::INVOKE),
@@ -265,13 +294,15 @@ static MINIMAX: Syntax = Syntax { name: "minimax",
     ..ANYWHERE
 };
 /// Nemotron Nano 2.
-static NEMOTRON: Syntax = Syntax { name: "nemotron",
+static NEMOTRON: Syntax = Syntax {
+    name: "nemotron",
     opens: "<TOOLCALL>",
     ends: Ends::Mark("</TOOLCALL>"),
     told_by: &["<TOOLCALL>"],
     ..ANYWHERE
 };
-static OLMO: Syntax = Syntax { name: "olmo",
+static OLMO: Syntax = Syntax {
+    name: "olmo",
     opens: "<function_calls>",
     ends: Ends::Mark("</function_calls>"),
     body: Body::Plain(python::lines),
@@ -279,7 +310,8 @@ static OLMO: Syntax = Syntax { name: "olmo",
     ..ANYWHERE
 };
 /// gpt-oss.
-static HARMONY: Syntax = Syntax { name: "harmony",
+static HARMONY: Syntax = Syntax {
+    name: "harmony",
     opens: "<|channel|>",
     body: Body::Harmony,
     tokens: &["<|start|>", "<|message|>", "<|constrain|>", "<|end|>", "<|call|>", "<|return|>"],

@@ -40,13 +40,18 @@ fn parts(template: &ChatTemplate, tools: &Tools, prompt: &str, reply: &str, end:
 }
 
 fn text(parts: &[Part]) -> String {
-    parts.iter().filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None }).collect()
+    parts
+        .iter()
+        .filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None })
+        .collect()
 }
 
 fn problems(parts: &[Part]) -> Vec<&str> {
     parts
         .iter()
-        .filter_map(|part| if let Part::NoCall { problem, .. } = part { Some(problem.as_str()) } else { None })
+        .filter_map(
+            |part| if let Part::NoCall { problem, .. } = part { Some(problem.as_str()) } else { None },
+        )
         .collect()
 }
 
@@ -93,7 +98,8 @@ fn a_cut_reply_yields_no_cut_call() {
             continue;
         }
         for value in hostile {
-            let wanted = [("run", json!({ "command": value })), ("get_weather", json!({ "city": "Oslo", "days": 3 }))];
+            let wanted =
+                [("run", json!({ "command": value })), ("get_weather", json!({ "city": "Oslo", "days": 3 }))];
             for wanted in [&wanted[..], &wanted[..1]] {
                 let Ok(reply) = round_trip::written(&template, &tools, wanted) else { continue };
                 let whole = parts(&template, &tools, "", &reply, ReplyEnd::Complete);
@@ -103,7 +109,8 @@ fn a_cut_reply_yields_no_cut_call() {
                     let mut parts = stream.push(&reply[..at]);
                     parts.extend(stream.finish(ReplyEnd::Cut));
                     for call in named(&calls(&parts)) {
-                        let known = wanted.iter().any(|(name, arguments)| *name == call.0 && *arguments == call.1);
+                        let known =
+                            wanted.iter().any(|(name, arguments)| *name == call.0 && *arguments == call.1);
                         assert!(known || whole.contains(&call), "{file:?}: {}: {call:?}", &reply[..at]);
                     }
                 }
@@ -153,7 +160,8 @@ fn hostile_replies_yield_the_whole_call_or_none() {
         ("calls/kimi.jinja", "kimi", ("get_weather", json!({ "city": "Oslo" }))),
     ];
     for (path, reply, (name, arguments)) in cases {
-        let parts = parts(&template(path), &tools(), "", &read(&format!("calls/{reply}.txt")), ReplyEnd::Complete);
+        let parts =
+            parts(&template(path), &tools(), "", &read(&format!("calls/{reply}.txt")), ReplyEnd::Complete);
         assert_eq!(named(&calls(&parts)), [(name.to_owned(), arguments)], "{reply}");
         assert_eq!((text(&parts), problems(&parts)), (String::new(), vec![]), "{reply}");
     }
@@ -181,9 +189,14 @@ fn by_format(format: &str) -> ChatTemplate {
 fn replies_are_read_as_their_format_demands() {
     let run = |command: &str| ("run".to_owned(), json!({ "command": command }));
     let oslo = || ("get_weather".to_owned(), json!({ "city": "Oslo" }));
-    let qwen = |body: &str| format!("<tool_call>\n<function=run>\n<parameter=command>\n{body}\n</parameter>\n</function>\n</tool_call>");
+    let qwen = |body: &str| {
+        format!(
+            "<tool_call>\n<function=run>\n<parameter=command>\n{body}\n</parameter>\n</function>\n</tool_call>"
+        )
+    };
     let two_readings = "a value in it contains closing tags, so that it can be read in several ways";
-    let nested = qwen(&format!("{}\" > x", qwen("rm")));
+    let nested = format!("{}\" > x", qwen("rm"));
+    let end = "\n</parameter>\n</function>\n</tool_call>\n";
     let cases: Vec<(&str, String, Vec<(String, Value)>, &str)> = vec![
         // Tags: the text after a closing tag decides.
         ("qwen", qwen(""), vec![run("")], ""),
@@ -194,7 +207,8 @@ fn replies_are_read_as_their_format_demands() {
         ("qwen", qwen("12"), vec![run("12")], ""),
         ("qwen", format!("{}\n{}", qwen("a"), qwen("b")), vec![run("a"), run("b")], ""),
         ("qwen", format!("{}\nDone.", qwen("a")), vec![run("a")], ""),
-        ("qwen", nested, vec![], two_readings),
+        ("qwen", qwen(&nested), vec![run(&nested)], ""),
+        ("qwen", qwen(&format!("echo \"{end}{nested}")), vec![], two_readings),
         ("qwen", qwen("a\n</parameter>\n<parameter=city>\nb"), vec![], "run has no parameter city, so this may belong"),
         ("qwen", qwen("a\n</parameter>\n<parameter=command>\nb"), vec![], "it has two values for command"),
         (
@@ -395,7 +409,11 @@ fn replies_are_read_as_their_format_demands() {
         let parts = parts(&by_format(format), &tools(), "", &reply, ReplyEnd::Complete);
         assert_eq!(named(&calls(&parts)), wanted, "{format}: {reply}: {parts:?}");
         let problems = problems(&parts);
-        let as_wanted = if problem.is_empty() { problems.is_empty() } else { problems.len() == 1 && problems[0].starts_with(problem) };
+        let as_wanted = if problem.is_empty() {
+            problems.is_empty()
+        } else {
+            problems.len() == 1 && problems[0].starts_with(problem)
+        };
         assert!(as_wanted, "{format}: {reply}: {problems:?}");
         if wanted.is_empty() && format != "harmony" {
             assert_eq!(text(&parts), reply, "{format}");
@@ -450,7 +468,8 @@ fn a_text_that_is_not_a_call_is_not_held_back() {
     for (format, reply) in cases {
         let (template, tools) = (by_format(format), tools());
         let mut stream = template.calls(&tools, "");
-        let parts: Vec<Part> = reply.char_indices().flat_map(|(at, c)| stream.push(&reply[at..at + c.len_utf8()])).collect();
+        let parts: Vec<Part> =
+            reply.char_indices().flat_map(|(at, c)| stream.push(&reply[at..at + c.len_utf8()])).collect();
         assert_eq!(text(&parts), reply, "{format}");
     }
 }
@@ -463,7 +482,13 @@ fn hostile_sizes_end() {
     let cases = [
         ("qwen", format!("<tool_call>\n<function=run>\n{}", "<parameter=a>\n</parameter>\n".repeat(20_000))),
         ("glm", format!("<tool_call>run<arg_key>a</arg_key><arg_value>{}", "</arg_value>x".repeat(50_000))),
-        ("glm", format!("<tool_call>run{}", "<arg_key>a</arg_key><arg_value></arg_value>x</arg_value>".repeat(5_000))),
+        (
+            "glm",
+            format!(
+                "<tool_call>run{}",
+                "<arg_key>a</arg_key><arg_value></arg_value>x</arg_value>".repeat(5_000)
+            ),
+        ),
         ("hermes", format!("<tool_call>{}", "[".repeat(100_000))),
         ("pythonic", format!("[run(command={}", "[".repeat(100_000))),
         ("gemma4", format!("<|tool_call>call:run{}", "{a:".repeat(100_000))),

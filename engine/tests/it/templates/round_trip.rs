@@ -123,7 +123,8 @@ impl Report {
 
 /// Returns the templates of a folder, in order.
 pub(crate) fn templates(folder: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|end| end == "jinja"));
     files.sort();
     files
@@ -245,14 +246,44 @@ fn cases(template: &ChatTemplate, tools: &Tools) -> Vec<(String, Vec<Wanted>)> {
                       "tags": ["a", "b"], "more": { "k": { "l": [1, 2.5, false] } } });
     cases.push(("all types".to_owned(), vec![("weather", all)]));
     cases.push(("null".to_owned(), vec![("weather", json!({ "city": "Oslo", "unit": null }))]));
-    cases.push(("empty containers".to_owned(), vec![("weather", json!({ "city": "Oslo", "tags": [], "more": {} }))]));
+    cases.push((
+        "empty containers".to_owned(),
+        vec![("weather", json!({ "city": "Oslo", "tags": [], "more": {} }))],
+    ));
     cases.push(("no arguments".to_owned(), vec![("ping", json!({}))]));
     cases.push(("two calls".to_owned(), vec![run("ls"), ("weather", json!({ "city": "Oslo", "days": 2 }))]));
     cases.push(("no arguments twice".to_owned(), vec![("ping", json!({})), ("ping", json!({}))]));
     let values = [
-        "ls -l", "", "\n", "\na\n", " a ", "a\n\nb", "12", "-0.5", "true", "None", "null", "[1, 2]", "{\"a\": \"b\"}",
-        "{}", "}", "]", "\"", "'", "it's \"so\"", "a, b=\"c\"", "C:\\new\\x41", "\\", "\\\"", "```json\n{\"name\": \"run\"}\n```",
-        "Zoë 東京 🙂 \u{1f469}\u{200d}\u{1f4bb}", "\u{0}\u{7f}\u{2028}", "a\tb\r\nc", "<think>a</think>", "<b>&amp;</b>", "<|\"|>x",
+        "ls -l",
+        "",
+        "\n",
+        "\na\n",
+        " a ",
+        "a\n\nb",
+        "12",
+        "-0.5",
+        "true",
+        "None",
+        "null",
+        "[1, 2]",
+        "{\"a\": \"b\"}",
+        "{}",
+        "}",
+        "]",
+        "\"",
+        "'",
+        "it's \"so\"",
+        "a, b=\"c\"",
+        "C:\\new\\x41",
+        "\\",
+        "\\\"",
+        "```json\n{\"name\": \"run\"}\n```",
+        "Zoë 東京 🙂 \u{1f469}\u{200d}\u{1f4bb}",
+        "\u{0}\u{7f}\u{2028}",
+        "a\tb\r\nc",
+        "<think>a</think>",
+        "<b>&amp;</b>",
+        "<|\"|>x",
         "cat <<E\n</parameter>\n</function>\nE",
         "echo \"<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\" > x",
     ];
