@@ -183,8 +183,10 @@ fn by_format(format: &str) -> ChatTemplate {
     template(path)
 }
 
-/// The format, the reply, the calls, and the beginning of the problem. The format of a case is its rule: a text with two
-/// readings is reported, and a rejected call yields no other call.
+/// The format, the reply, its calls, and the beginning of the problem.
+type Case = (&'static str, String, Vec<(String, Value)>, &'static str);
+
+/// A text with two readings is reported, and a rejected call yields no other call.
 #[test]
 fn replies_are_read_as_their_format_demands() {
     let run = |command: &str| ("run".to_owned(), json!({ "command": command }));
@@ -197,7 +199,7 @@ fn replies_are_read_as_their_format_demands() {
     let two_readings = "a value in it contains closing tags, so that it can be read in several ways";
     let nested = format!("{}\" > x", qwen("rm"));
     let end = "\n</parameter>\n</function>\n</tool_call>\n";
-    let cases: Vec<(&str, String, Vec<(String, Value)>, &str)> = vec![
+    let cases: Vec<Case> = vec![
         // Tags: the text after a closing tag decides.
         ("qwen", qwen(""), vec![run("")], ""),
         ("qwen", qwen("\n"), vec![run("\n")], ""),
