@@ -31,7 +31,7 @@ fn answers_that_stay_wrong_are_reported_at_once() {
         (status(404), 2, "the hub has no repository org/repo"),
         (status_with(429, "Retry-After", "3600"), 1, "status 429 Too Many Requests; the server asks to wait for 3600 s, try again then"),
         (status_with(503, "Retry-After", "61"), 1, "the server asks to wait for 61 s"),
-        (status_with(400, "X-Error-Message", "no \u{1b}[2Jmore"), 1, "status 400 Bad Request"),
+        (status_with(400, "X-Error-Message", "no more"), 1, "status 400 Bad Request: no more"),
         (status(501), 1, "cannot load {endpoint}/api/models/org/repo/revision/main: the server answers with status 501 Not Implemented"),
         (status(302), 1, "status 302 Found"),
         (status(204), 1, "status 204 No Content"),
@@ -104,7 +104,7 @@ fn attempts_end() {
     ];
     std::thread::scope(|scope| {
         for (fault, message) in cases {
-            scope.spawn(|| {
+            scope.spawn(move || {
                 let hub = Hub::new(&[usual()]);
                 hub.server.fail(&always(fault.clone()));
                 hub.assert_failed(&hub.run(&["pull", "hf:org/repo"]), 1, message);
@@ -118,9 +118,8 @@ fn attempts_end() {
 #[test]
 fn wrong_bytes_are_deleted() {
     let file = usual();
-    let wrong = format!("model-Q4_K_M.gguf: the checksum is ");
     for (fault, message) in [
-        (Fault::Corrupt, wrong.as_str()),
+        (Fault::Corrupt, "model-Q4_K_M.gguf: the checksum is "),
         (Fault::Unknown(1), "model-Q4_K_M.gguf: the hub announces 100000 bytes, but more came; what was loaded is deleted"),
         (Fault::Unknown(1_000_000), "but more came"),
     ] {

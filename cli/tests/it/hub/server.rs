@@ -278,7 +278,7 @@ fn file(state: &State, request: &Request, fault: Option<Fault>) -> Option<Reply>
         ]);
         return Some(Reply::new(302, headers, vec![]));
     }
-    let from = request.header("range").and_then(|range| range.strip_prefix("bytes=")?.split('-').next()?.parse().ok());
+    let from: Option<usize> = request.header("range").and_then(|range| range.strip_prefix("bytes=")?.split('-').next()?.parse().ok());
     let reply = match from {
         Some(from) if matches!(fault, Some(Fault::IgnoreRange)) => {
             assert!(from > 0, "a range is requested for the rest of a file");
@@ -353,7 +353,7 @@ pub(crate) fn silent() -> String {
     let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            thread::spawn(move || drop(stream.read_to_end(&mut vec![])));
+            thread::spawn(move || drop(stream.read_to_end(&mut Vec::<u8>::new())));
         }
     });
     endpoint
