@@ -65,7 +65,10 @@ fn list(args: &Args) -> Result<(), Failure> {
         writeln!(io::stdout(), "{}", printable(&table.trim_fmt()))?;
     }
     for (repo, bytes) in unfinished {
-        say(format!("{PREFIX}{repo} has {} of an unfinished download: pull it again, or remove it", HumanBytes(bytes)));
+        say(format!(
+            "{PREFIX}{repo} has {} of an unfinished download: pull it again, or remove it",
+            HumanBytes(bytes)
+        ));
     }
     Ok(())
 }
@@ -76,7 +79,9 @@ fn remove(model: &HubReference) -> Result<(), Failure> {
     print(&format_args!("removed {files} of {model}, {} are free again", HumanBytes(removed.bytes)))?;
     if removed.shared > 0 {
         let contents = counted(removed.shared, "content");
-        say(format!("{contents} stay in the store that repositories share; `hf cache prune` removes unused ones"));
+        say(format!(
+            "{contents} stay in the store that repositories share; `hf cache prune` removes unused ones"
+        ));
     }
     Ok(())
 }

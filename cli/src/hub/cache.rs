@@ -98,7 +98,9 @@ impl RepoCache {
     /// Lists the commits that have a snapshot.
     pub(super) fn commits(&self) -> Vec<String> {
         let entries = fs::read_dir(self.snapshots()).into_iter().flatten().flatten();
-        let names = entries.filter(|entry| entry.path().is_dir()).filter_map(|entry| entry.file_name().into_string().ok());
+        let names = entries
+            .filter(|entry| entry.path().is_dir())
+            .filter_map(|entry| entry.file_name().into_string().ok());
         let mut commits: Vec<String> = names.filter(|name| is_commit(name)).collect();
         commits.sort();
         commits
@@ -191,7 +193,8 @@ pub(super) fn is_complete_folder(files: &[CachedFile]) -> bool {
 
 /// Returns the names of the files that an index of weights names, each once. Returns the reason if it is malformed.
 pub(super) fn weight_files(index: &[u8]) -> Result<Vec<String>, String> {
-    let index: Value = serde_json::from_slice(index).map_err(|error| format!("{INDEX} is not JSON: {error}"))?;
+    let index: Value =
+        serde_json::from_slice(index).map_err(|error| format!("{INDEX} is not JSON: {error}"))?;
     let map = index.get("weight_map").and_then(Value::as_object);
     let map = map.filter(|map| !map.is_empty()).ok_or_else(|| format!("{INDEX} has no \"weight_map\""))?;
     let mut names = vec![];
@@ -210,7 +213,11 @@ pub(super) fn is_commit(text: &str) -> bool {
 }
 
 pub(super) fn create_folder(path: &Path) -> Result<(), HubError> {
-    fs::create_dir_all(path).map_err(|source| HubError::Disk { action: "create", path: path.to_owned(), source })
+    fs::create_dir_all(path).map_err(|source| HubError::Disk {
+        action: "create",
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// Collects the files below a folder. Links to folders are not followed, so this ends.

@@ -146,7 +146,8 @@ impl Client {
             let Some(location) = redirect(&response) else {
                 return self.checked(Answer { response, url }, subject);
             };
-            let fault = |problem| HubError::Redirect { url: url.to_string(), location: shown(&location), problem };
+            let fault =
+                |problem| HubError::Redirect { url: url.to_string(), location: shown(&location), problem };
             let next = url.join(&location).map_err(fault)?;
             if method == Method::Head && !next.has_origin_of(&url) {
                 return Ok(Answer { response, url });
@@ -154,11 +155,20 @@ impl Client {
             url = next;
         }
         let (url, location) = (url.to_string(), url.to_string());
-        Err(Attempt::Stop(HubError::Redirect { url, location, problem: "more than 10 redirects follow each other" }))
+        Err(Attempt::Stop(HubError::Redirect {
+            url,
+            location,
+            problem: "more than 10 redirects follow each other",
+        }))
     }
 
     /// Sends one request. The token goes to the hub's own address only.
-    fn send(&self, method: Method, url: &Url, from: Option<u64>) -> Result<Response<ureq::Body>, ureq::Error> {
+    fn send(
+        &self,
+        method: Method,
+        url: &Url,
+        from: Option<u64>,
+    ) -> Result<Response<ureq::Body>, ureq::Error> {
         let request = match method {
             Method::Get => self.agent.get(url.full()),
             Method::Head => self.agent.head(url.full()),
@@ -289,10 +299,12 @@ pub(super) fn transport(url: &Url, error: ureq::Error) -> Attempt {
         ureq::Error::HostNotFound => again("the host is not found; is the network connected?".to_owned()),
         ureq::Error::ConnectionFailed => again("the connection failed".to_owned()),
         // A wrong certificate stays wrong.
-        ureq::Error::Io(error) => match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-            Some(error) => Attempt::Stop(network(error.to_string())),
-            None => again(error.to_string()),
-        },
+        ureq::Error::Io(error) => {
+            match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+                Some(error) => Attempt::Stop(network(error.to_string())),
+                None => again(error.to_string()),
+            }
+        }
         ureq::Error::Protocol(error) => again(error.to_string()),
         error => Attempt::Stop(network(error.to_string())),
     }

@@ -86,7 +86,13 @@ impl Download<'_> {
     }
 
     /// Requests the rest of the file, and appends what comes.
-    fn transfer(&self, file: &RemoteFile, part: &mut PartFile, bar: &Bar, before: u64) -> Result<(), Attempt> {
+    fn transfer(
+        &self,
+        file: &RemoteFile,
+        part: &mut PartFile,
+        bar: &Bar,
+        before: u64,
+    ) -> Result<(), Attempt> {
         // Each attempt begins at the hub, because the addresses that it redirects to expire.
         let url = self.client.address(&format!("/{}/resolve/{}/{}", self.repo, self.commit, file.name));
         let subject = Subject { repo: self.repo, file: Some(&file.name) };
@@ -95,7 +101,10 @@ impl Download<'_> {
             let error = HubError::Answer { url: answer.url.to_string(), problem };
             Attempt::Retry { error, after: None }
         };
-        if answer.header("content-encoding").is_some_and(|encoding| !encoding.eq_ignore_ascii_case("identity")) {
+        if answer
+            .header("content-encoding")
+            .is_some_and(|encoding| !encoding.eq_ignore_ascii_case("identity"))
+        {
             return Err(again("it is compressed, which was not requested".to_owned()));
         }
         let start = match answer.response.status() {
@@ -125,7 +134,9 @@ impl Download<'_> {
         }
         if start < part.len {
             // The server ignores ranges, so all bytes come again.
-            bar.suspend(|| say(format!("{} cannot be continued, it is loaded from the beginning", file.name)));
+            bar.suspend(|| {
+                say(format!("{} cannot be continued, it is loaded from the beginning", file.name))
+            });
             part.clear()?;
         }
         let Answer { response, url } = answer;
@@ -269,7 +280,10 @@ impl PartFile {
                 return Err(HubError::Checksum { file, expected, found });
             }
             Some(_) => {}
-            None => say(format!("warning: the server announces no checksum of {}; only its size is checked", remote.name)),
+            None => say(format!(
+                "warning: the server announces no checksum of {}; only its size is checked",
+                remote.name
+            )),
         }
         // The name promises that the content is complete, so the content must reach the disk first.
         let moved = file.sync_all().and_then(|()| fs::rename(&path, blob));
@@ -323,8 +337,19 @@ mod tests {
             assert!(is_rest(range, 5, 10), "{range}");
         }
         for range in [
-            "", "bytes", "5-9/10", "bytes 0-9/10", "bytes 5-8/10", "bytes 5-9/11", "bytes 5-9", "bytes 6-9/10",
-            "bytes */10", "bytes 5-/10", "bytes x-y/z", "items 5-9/10", "bytes -5/10",
+            "",
+            "bytes",
+            "5-9/10",
+            "bytes 0-9/10",
+            "bytes 5-8/10",
+            "bytes 5-9/11",
+            "bytes 5-9",
+            "bytes 6-9/10",
+            "bytes */10",
+            "bytes 5-/10",
+            "bytes x-y/z",
+            "items 5-9/10",
+            "bytes -5/10",
         ] {
             assert!(!is_rest(range, 5, 10), "{range}");
         }

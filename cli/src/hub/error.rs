@@ -50,7 +50,9 @@ pub(crate) enum TokenUse {
 /// An error of the model hub or of its cache.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HubError {
-    #[error("invalid model name {text:?}: {problem}; expected {PREFIX}ORG/REPO, {PREFIX}ORG/REPO:FILE or {PREFIX}ORG/REPO:QUANT")]
+    #[error(
+        "invalid model name {text:?}: {problem}; expected {PREFIX}ORG/REPO, {PREFIX}ORG/REPO:FILE or {PREFIX}ORG/REPO:QUANT"
+    )]
     Reference { text: String, problem: &'static str },
     #[error("invalid {variable}: {problem}")]
     Variable { variable: &'static str, problem: String },
@@ -106,9 +108,13 @@ pub(crate) enum HubError {
     Redirect { url: String, location: String, problem: &'static str },
     #[error("cannot use the answer of {url}: {problem}")]
     Answer { url: String, problem: String },
-    #[error("{file}: the hub announces {expected} bytes, but more came; what was loaded is deleted, try again")]
+    #[error(
+        "{file}: the hub announces {expected} bytes, but more came; what was loaded is deleted, try again"
+    )]
     Long { file: String, expected: u64 },
-    #[error("{file}: the checksum is {found}, but the hub announces {expected}; what was loaded is deleted, try again")]
+    #[error(
+        "{file}: the checksum is {found}, but the hub announces {expected}; what was loaded is deleted, try again"
+    )]
     Checksum { file: String, expected: String, found: String },
     #[error("{} more are needed, but {} has only {} free; free some space, or set HF_HUB_CACHE to a folder on another disk", HumanBytes(*.needed), .folder.display(), HumanBytes(*.free))]
     Space { needed: u64, free: u64, folder: PathBuf },

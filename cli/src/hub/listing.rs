@@ -49,7 +49,9 @@ impl Checksum {
         match tag.len() {
             64 if hexadecimal => Some(Checksum::Sha256(tag.to_owned())),
             40 if hexadecimal => Some(Checksum::GitSha1(tag.to_owned())),
-            1..=128 if tag.bytes().all(known) && !tag.starts_with('.') => Some(Checksum::Unknown(tag.to_owned())),
+            1..=128 if tag.bytes().all(known) && !tag.starts_with('.') => {
+                Some(Checksum::Unknown(tag.to_owned()))
+            }
             _ => None,
         }
     }
@@ -93,8 +95,8 @@ impl Listing {
         let url = client.address(&format!("/api/models/{repo}/revision/main")).with_query("blobs=true");
         let text = client.text(&url, Subject { repo, file: None })?;
         let fault = |problem: String| HubError::Answer { url: url.to_string(), problem };
-        let info: RepositoryInfo =
-            serde_json::from_str(&text).map_err(|error| fault(format!("it is not a list of files: {error}")))?;
+        let info: RepositoryInfo = serde_json::from_str(&text)
+            .map_err(|error| fault(format!("it is not a list of files: {error}")))?;
         if !is_commit(&info.sha) {
             return Err(fault(format!("{:?} is not a commit", info.sha)));
         }
@@ -126,7 +128,12 @@ impl Listing {
     }
 
     /// Returns a file with its size and checksum, which are requested if the list has none.
-    pub(super) fn remote(&self, client: &Client, repo: &str, file: &ListedFile) -> Result<RemoteFile, HubError> {
+    pub(super) fn remote(
+        &self,
+        client: &Client,
+        repo: &str,
+        file: &ListedFile,
+    ) -> Result<RemoteFile, HubError> {
         let name = file.name.clone();
         if let Some(problem) = names::problem(&name) {
             return Err(HubError::Name { repo: repo.to_owned(), name, problem });
@@ -136,7 +143,10 @@ impl Listing {
         }
         let url = client.address(&format!("/{repo}/resolve/{}/{name}", self.commit));
         let answer = client.head(&url, Subject { repo, file: Some(&name) })?;
-        let missing = |what: &str| HubError::Answer { url: url.to_string(), problem: format!("it announces no {what}") };
+        let missing = |what: &str| HubError::Answer {
+            url: url.to_string(),
+            problem: format!("it announces no {what}"),
+        };
         let size = answer.header("x-linked-size").or_else(|| answer.header("content-length"));
         let size = size.and_then(|size| size.parse().ok()).or(file.size).ok_or_else(|| missing("size"))?;
         let tag = answer.header("x-linked-etag").or_else(|| answer.header("etag"));

@@ -181,7 +181,9 @@ impl Pull<'_> {
         let file = self.remote(name)?;
         // The largest index of known models has some megabytes.
         if file.size > 64 << 20 {
-            return Err(self.no_model(format!("{name} has {}, which is too long for it", HumanBytes(file.size))));
+            return Err(
+                self.no_model(format!("{name} has {}, which is too long for it", HumanBytes(file.size)))
+            );
         }
         let path = self.download.run(&file, &Bar::hidden(), 0)?;
         fs::read(&path).map_err(|source| HubError::Disk { action: "read", path, source })
@@ -190,7 +192,8 @@ impl Pull<'_> {
     /// Returns an error if the engine does not support the model that `config.json` describes.
     fn check_family(&self, config: &[u8]) -> Result<(), HubError> {
         let folder = tempfile::tempdir();
-        let written = folder.and_then(|folder| fs::write(folder.path().join(CONFIG), config).map(|()| folder));
+        let written =
+            folder.and_then(|folder| fs::write(folder.path().join(CONFIG), config).map(|()| folder));
         let path = std::env::temp_dir();
         let folder = written.map_err(|source| HubError::Disk { action: "write to", path, source })?;
         match Model::open(folder.path()) {

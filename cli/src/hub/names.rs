@@ -123,12 +123,35 @@ mod tests {
     fn names_that_leave_a_folder_are_refused() {
         let long = "x".repeat(256);
         for name in [
-            "", "..", "../x", "a/../x", "a/..", "/x", "//x", "a//b", "a/", ".", "./a", "a/./b", "a\\b", "..\\x", "C:x",
-            "C:\\x", "c:/x", "a:b", "a\0", "a\nb", "\u{1b}[2J", "\\\\host\\x", &long,
+            "",
+            "..",
+            "../x",
+            "a/../x",
+            "a/..",
+            "/x",
+            "//x",
+            "a//b",
+            "a/",
+            ".",
+            "./a",
+            "a/./b",
+            "a\\b",
+            "..\\x",
+            "C:x",
+            "C:\\x",
+            "c:/x",
+            "a:b",
+            "a\0",
+            "a\nb",
+            "\u{1b}[2J",
+            "\\\\host\\x",
+            &long,
         ] {
             assert!(problem(name).is_some(), "{name:?}");
         }
-        for name in ["x.gguf", "a/b/x.gguf", "größer 1.gguf", "..x", "x..gguf", ".gitattributes", "a b", "~/x", "-x"] {
+        for name in
+            ["x.gguf", "a/b/x.gguf", "größer 1.gguf", "..x", "x..gguf", ".gitattributes", "a b", "~/x", "-x"]
+        {
             assert_eq!(problem(name), None, "{name:?}");
         }
     }
@@ -170,12 +193,19 @@ mod tests {
 
     #[test]
     fn quantizations_are_compared_whole() {
-        for (label, wanted) in [("Q4_K_M", "q4_k_m"), ("UD-Q4_K_XL", "Q4_K_XL"), ("UD-Q4_K_XL", "ud-q4_k_xl")] {
+        for (label, wanted) in [("Q4_K_M", "q4_k_m"), ("UD-Q4_K_XL", "Q4_K_XL"), ("UD-Q4_K_XL", "ud-q4_k_xl")]
+        {
             assert!(is_quantization(label, wanted), "{label} {wanted}");
         }
         for (label, wanted) in [
-            ("Q4_K_M", "Q4_K"), ("Q4_K", "Q4_K_M"), ("IQ4_NL", "Q4_NL"), ("BF16", "F16"), ("Q4_0_4_4", "Q4_0"),
-            ("Q4_K_M-F16", "Q4_K_M"), ("Q4_K_M", ""), ("Q4_K_XL", "UD-Q4_K_XL"),
+            ("Q4_K_M", "Q4_K"),
+            ("Q4_K", "Q4_K_M"),
+            ("IQ4_NL", "Q4_NL"),
+            ("BF16", "F16"),
+            ("Q4_0_4_4", "Q4_0"),
+            ("Q4_K_M-F16", "Q4_K_M"),
+            ("Q4_K_M", ""),
+            ("Q4_K_XL", "UD-Q4_K_XL"),
         ] {
             assert!(!is_quantization(label, wanted), "{label} {wanted}");
         }
@@ -196,8 +226,14 @@ mod tests {
             assert_eq!(parts(name), count, "{name}");
         }
         for (name, is) in [
-            ("m.gguf", true), ("m.GGUF", true), ("a/m.gguf", true), ("mmproj-F16.gguf", false),
-            ("a/mmproj-m-f16.gguf", false), ("imatrix.gguf", false), ("m.safetensors", false), ("gguf", false),
+            ("m.gguf", true),
+            ("m.GGUF", true),
+            ("a/m.gguf", true),
+            ("mmproj-F16.gguf", false),
+            ("a/mmproj-m-f16.gguf", false),
+            ("imatrix.gguf", false),
+            ("m.safetensors", false),
+            ("gguf", false),
         ] {
             assert_eq!(is_gguf_model(name), is, "{name}");
         }

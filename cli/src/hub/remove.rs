@@ -133,7 +133,8 @@ impl Plan {
             }
             fs::remove_file(path).map_err(|source| fault(path, source))?;
         }
-        let is_empty = |folder: PathBuf| fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none());
+        let is_empty =
+            |folder: PathBuf| fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none());
         if self.scope == Scope::Repository || (is_empty(cache.snapshots()) && is_empty(cache.blobs())) {
             self.remove_rest(cache)?;
         }
@@ -144,7 +145,9 @@ impl Plan {
     fn prune(&self, cache: &RepoCache, path: &Path) -> Result<(), HubError> {
         let snapshots = cache.snapshots();
         let mut folder = path.parent();
-        while let Some(empty) = folder.filter(|folder| **folder != *snapshots && fs::remove_dir(folder).is_ok()) {
+        while let Some(empty) =
+            folder.filter(|folder| **folder != *snapshots && fs::remove_dir(folder).is_ok())
+        {
             if empty.parent() == Some(&snapshots) {
                 let commit = empty.file_name().unwrap_or_default().to_string_lossy();
                 remove_names(&cache.refs(), &commit)?;
@@ -187,7 +190,11 @@ fn etag(content: &Path) -> Option<String> {
     let Some(part) = name.strip_suffix(".incomplete") else { return Some(name.to_owned()) };
     // The hub's Python client adds eight digits for each process.
     let etag = match part.rsplit_once('.') {
-        Some((etag, process)) if process.len() == 8 && process.bytes().all(|byte| byte.is_ascii_hexdigit()) => etag,
+        Some((etag, process))
+            if process.len() == 8 && process.bytes().all(|byte| byte.is_ascii_hexdigit()) =>
+        {
+            etag
+        }
         Some(_) | None => part,
     };
     Some(etag.to_owned())
@@ -343,7 +350,8 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, HubError> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
         read => read.map_err(fault)?,
     };
-    let mut paths = read.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>().map_err(fault)?;
+    let mut paths =
+        read.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>().map_err(fault)?;
     paths.sort();
     Ok(paths)
 }

@@ -27,7 +27,10 @@ pub(super) enum Selected<'a> {
 ///
 /// # Errors
 /// Returns an error with the choices if the reference does not name exactly one model, or names a part of one.
-pub(super) fn select<'a>(reference: &HubReference, files: &[Candidate<'a>]) -> Result<Selected<'a>, HubError> {
+pub(super) fn select<'a>(
+    reference: &HubReference,
+    files: &[Candidate<'a>],
+) -> Result<Selected<'a>, HubError> {
     let repo = &reference.repo;
     let models: Vec<&Candidate> = files.iter().filter(|file| names::is_gguf_model(file.name)).collect();
     let whole = || models.iter().copied().filter(|file| names::parts(file.name).is_none());
@@ -60,9 +63,8 @@ pub(super) fn select<'a>(reference: &HubReference, files: &[Candidate<'a>]) -> R
         matching.partition(|file| names::parts(file.name).is_some());
     match (whole.as_slice(), split_up.first()) {
         ([file], _) => Ok(Selected::File(file.name)),
-        ([], Some(file)) => Err(split(repo, file.name, choices()).unwrap_or_else(|| {
-            unreachable!("a file among the split ones has parts")
-        })),
+        ([], Some(file)) => Err(split(repo, file.name, choices())
+            .unwrap_or_else(|| unreachable!("a file among the split ones has parts"))),
         ([], None) => {
             let (repo, wanted) = (repo.clone(), wanted.to_owned());
             Err(HubError::NoQuantization { repo, wanted, choices: choices() })
@@ -84,7 +86,9 @@ fn choices<'a>(repo: &str, files: impl Iterator<Item = &'a Candidate<'a>>) -> Hu
     // A name that would not be stored cannot be chosen.
     let files = files.filter(|file| names::problem(file.name).is_none());
     HubChoices(
-        files.map(|file| HubChoice { name: format!("{PREFIX}{repo}:{}", file.name), size: file.size }).collect(),
+        files
+            .map(|file| HubChoice { name: format!("{PREFIX}{repo}:{}", file.name), size: file.size })
+            .collect(),
     )
 }
 
@@ -151,10 +155,18 @@ mod tests {
             ),
             ("hf:o/r:x.gguf", &["y.gguf"], "o/r has no file \"x.gguf\"; choose one of:\n  hf:o/r:y.gguf"),
             ("hf:o/r:a/x", &["config.json"], "o/r has no file \"a/x\""),
-            ("hf:o/r:Q4_K", &["m-Q4_K_M.gguf"], "o/r has no Q4_K file; choose one of:\n  hf:o/r:m-Q4_K_M.gguf"),
+            (
+                "hf:o/r:Q4_K",
+                &["m-Q4_K_M.gguf"],
+                "o/r has no Q4_K file; choose one of:\n  hf:o/r:m-Q4_K_M.gguf",
+            ),
             ("hf:o/r:F16", &["m-BF16.gguf"], "o/r has no F16 file; choose one of:\n  hf:o/r:m-BF16.gguf"),
             ("hf:o/r:Q4_K_M", &["config.json", "model.safetensors"], "o/r has no Q4_K_M file"),
-            ("hf:o/r:M-q8_0.GGUF", &["m-Q8_0.gguf"], "o/r has no file \"M-q8_0.GGUF\"; choose one of:\n  hf:o/r:m-Q8_0.gguf"),
+            (
+                "hf:o/r:M-q8_0.GGUF",
+                &["m-Q8_0.gguf"],
+                "o/r has no file \"M-q8_0.GGUF\"; choose one of:\n  hf:o/r:m-Q8_0.gguf",
+            ),
         ];
         for (reference, names, message) in cases {
             assert_eq!(chosen(reference, names), Err((*message).to_owned()), "{reference} {names:?}");

@@ -204,7 +204,10 @@ mod tests {
         let hub = url("https://Hub.example/prefix");
         assert!(url("https://hub.example:443/other?x").has_origin_of(&hub));
         for other in [
-            "http://hub.example/", "https://hub.example:8443/", "https://hub.example.evil/", "https://evil/hub.example",
+            "http://hub.example/",
+            "https://hub.example:8443/",
+            "https://hub.example.evil/",
+            "https://evil/hub.example",
             "https://a.hub.example/",
         ] {
             assert!(!url(other).has_origin_of(&hub), "{other}");

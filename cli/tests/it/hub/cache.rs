@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::slice::from_ref;
 
 use super::server::{COMMIT, File};
 use super::{Hub, content, files_below, usual};
@@ -9,7 +10,8 @@ use crate::folder::hugging_face;
 use crate::program::{End, MODEL};
 
 fn model() -> File {
-    let bytes = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(MODEL)).expect("the model is there");
+    let bytes =
+        fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(MODEL)).expect("the model is there");
     File::lfs("rustdoc-7m-Q4_K_M.gguf", &bytes)
 }
 
@@ -28,13 +30,17 @@ fn folder() -> Vec<File> {
 #[test]
 fn a_model_is_downloaded_once_and_then_used_without_the_network() {
     let file = model();
-    let hub = Hub::new(&[file.clone()]);
-    let arguments = ["run", "hf:org/repo", "-p", "The borrow checker", "-n", "4", "--quiet", "--device", "emu"];
+    let hub = Hub::new(from_ref(&file));
+    let arguments =
+        ["run", "hf:org/repo", "-p", "The borrow checker", "-n", "4", "--quiet", "--device", "emu"];
     let local = hub.run(&["run", MODEL, "-p", "The borrow checker", "-n", "4", "--quiet", "--device", "emu"]);
     assert_eq!((local.code, local.err.as_str()), (Some(0), ""));
     let first = hub.run(&arguments);
     let said = format!("downloading hf:org/repo:{} (4.56 MiB) to {}\n", file.name, hub.folder().display());
-    assert_eq!((first.code, first.out.as_str(), first.err.as_str()), (Some(0), local.out.as_str(), said.as_str()));
+    assert_eq!(
+        (first.code, first.out.as_str(), first.err.as_str()),
+        (Some(0), local.out.as_str(), said.as_str())
+    );
     assert_eq!(hub.server.requests().len(), 2);
     assert_eq!(hub.run(&arguments), local);
     // Other names of the same file, as other arguments, and in the closing words of other commands.
@@ -43,7 +49,8 @@ fn a_model_is_downloaded_once_and_then_used_without_the_network() {
         for arguments in [&["info", name][..], &["tokenize", "-m", name, "a"], &["detokenize", name, "5"]] {
             let end = hub.run(arguments);
             let path = path.to_str().expect("UTF-8");
-            let local: Vec<&str> = arguments.iter().map(|word| if *word == name { path } else { word }).collect();
+            let local: Vec<&str> =
+                arguments.iter().map(|word| if *word == name { path } else { word }).collect();
             assert_eq!(end, hub.run(&local), "{arguments:?}");
             assert_eq!(end.code, Some(0), "{end:?}");
         }
@@ -73,7 +80,10 @@ fn the_network_is_not_used_offline() {
     hub.assert_pulled(&offline(&["pull", "hf:org/repo"], "HF_HUB_OFFLINE"), &file);
     for name in ["hf:org/repo:Q8_0", "hf:org/repo:model-Q8_0.gguf", "hf:org/other"] {
         let end = offline(&["pull", name], "HF_HUB_OFFLINE");
-        assert!(end.code == Some(2) && end.err.contains(&format!("error: {name} is not in the cache, ")), "{end:?}");
+        assert!(
+            end.code == Some(2) && end.err.contains(&format!("error: {name} is not in the cache, ")),
+            "{end:?}"
+        );
     }
     assert_eq!(hub.server.requests().len(), 0);
 }
@@ -82,7 +92,7 @@ fn the_network_is_not_used_offline() {
 #[test]
 fn damaged_caches_are_repaired() {
     let file = usual();
-    let hub = Hub::new(&[file.clone()]);
+    let hub = Hub::new(from_ref(&file));
     hub.assert_pulled(&hub.run(&["pull", "hf:org/repo"]), &file);
     let damages: [&dyn Fn(); 6] = [
         &|| fs::remove_file(hub.blob(&file)).expect("it is there"),
@@ -101,7 +111,8 @@ fn damaged_caches_are_repaired() {
 #[test]
 fn a_repository_without_gguf_is_pulled_as_a_folder() {
     let files = folder();
-    let hub = Hub::new(&[&files[..], &[File::git("README.md", b"text"), File::lfs("other.bin", b"x")]].concat());
+    let hub =
+        Hub::new(&[&files[..], &[File::git("README.md", b"text"), File::lfs("other.bin", b"x")]].concat());
     let end = hub.run(&["pull", "hf:org/repo"]);
     let path = hub.folder().join("snapshots").join(COMMIT);
     assert_eq!((end.code, end.out.as_str()), (Some(0), format!("{}\n", path.display()).as_str()), "{end:?}");
@@ -120,7 +131,8 @@ fn a_repository_without_gguf_is_pulled_as_a_folder() {
 #[test]
 fn a_folder_in_several_files_is_used_when_it_is_complete() {
     let mut files = folder();
-    let weights = files.iter().position(|file| file.name == "model.safetensors").expect("one file of weights");
+    let weights =
+        files.iter().position(|file| file.name == "model.safetensors").expect("one file of weights");
     let weights = files.remove(weights);
     let tensors = safetensors::SafeTensors::deserialize(&weights.content).expect("safetensors");
     let map: serde_json::Map<String, serde_json::Value> =
@@ -162,18 +174,42 @@ fn folders_that_cannot_be_used_are_refused_before_their_weights() {
     let cases: Vec<(Vec<File>, &str)> = vec![
         (vec![], "it has neither GGUF files nor config.json with model.safetensors or its index"),
         (vec![config("{}")], "it has neither GGUF files nor config.json"),
-        (vec![config("{}"), File::lfs("pytorch_model.bin", b"x"), tokenizer.clone()], "it has neither GGUF files"),
+        (
+            vec![config("{}"), File::lfs("pytorch_model.bin", b"x"), tokenizer.clone()],
+            "it has neither GGUF files",
+        ),
         (vec![weights.clone(), tokenizer.clone()], "it has neither GGUF files nor config.json"),
         (vec![llama.clone(), weights.clone()], "it has no tokenizer.json"),
-        (vec![config("{}"), weights.clone(), tokenizer.clone()], "org/repo cannot be used as a model: config.json"),
-        (vec![config("x"), weights.clone(), tokenizer.clone()], "org/repo cannot be used as a model: config.json"),
-        (vec![config(&other.to_string()), weights.clone(), tokenizer.clone()], "org/repo cannot be used as a model: config.json"),
+        (
+            vec![config("{}"), weights.clone(), tokenizer.clone()],
+            "org/repo cannot be used as a model: config.json",
+        ),
+        (
+            vec![config("x"), weights.clone(), tokenizer.clone()],
+            "org/repo cannot be used as a model: config.json",
+        ),
+        (
+            vec![config(&other.to_string()), weights.clone(), tokenizer.clone()],
+            "org/repo cannot be used as a model: config.json",
+        ),
         (vec![llama.clone(), tokenizer.clone(), index("x")], "model.safetensors.index.json is not JSON"),
-        (vec![llama.clone(), tokenizer.clone(), index("{}")], "model.safetensors.index.json has no \"weight_map\""),
+        (
+            vec![llama.clone(), tokenizer.clone(), index("{}")],
+            "model.safetensors.index.json has no \"weight_map\"",
+        ),
         (vec![llama.clone(), tokenizer.clone(), index(r#"{"weight_map": {}}"#)], "has no \"weight_map\""),
-        (vec![llama.clone(), tokenizer.clone(), index(r#"{"weight_map": {"a": 1}}"#)], "has a tensor without a file"),
-        (vec![llama.clone(), tokenizer.clone(), index(r#"{"weight_map": {"a": "../x"}}"#)], "names the file \"../x\" in another folder"),
-        (vec![llama.clone(), tokenizer.clone(), index(r#"{"weight_map": {"a": "/etc/passwd"}}"#)], "in another folder"),
+        (
+            vec![llama.clone(), tokenizer.clone(), index(r#"{"weight_map": {"a": 1}}"#)],
+            "has a tensor without a file",
+        ),
+        (
+            vec![llama.clone(), tokenizer.clone(), index(r#"{"weight_map": {"a": "../x"}}"#)],
+            "names the file \"../x\" in another folder",
+        ),
+        (
+            vec![llama.clone(), tokenizer.clone(), index(r#"{"weight_map": {"a": "/etc/passwd"}}"#)],
+            "in another folder",
+        ),
         (vec![llama.clone(), tokenizer.clone(), index(r#"{"weight_map": {"a": ".."}}"#)], "it has no .."),
     ];
     for (files, message) in cases {

@@ -1,6 +1,7 @@
 //! Downloads that fail: the message names the cause, and no file has a final name.
 
 use std::fs;
+use std::slice::from_ref;
 
 use super::server::{Fault, File, Server, silent};
 use super::{Hub, content, usual};
@@ -23,22 +24,50 @@ fn status_with(status: u16, name: &'static str, value: &str) -> Fault {
 fn answers_that_stay_wrong_are_reported_at_once() {
     let hub = Hub::new(&[usual()]);
     let cases = [
-        (status_with(401, "X-Error-Code", "RepoNotFound"), 2, "the hub has no repository org/repo, or it is private: check the name; for a private repository, set HF_TOKEN"),
-        (status_with(403, "X-Error-Code", "GatedRepo"), 2, "the repository org/repo is gated: accept its terms on its page on the hub, then set HF_TOKEN to a token of your account"),
-        (status(401), 2, "the hub denies access to org/repo (status 401 Unauthorized): set HF_TOKEN to a token that may read it"),
+        (
+            status_with(401, "X-Error-Code", "RepoNotFound"),
+            2,
+            "the hub has no repository org/repo, or it is private: check the name; for a private repository, set HF_TOKEN",
+        ),
+        (
+            status_with(403, "X-Error-Code", "GatedRepo"),
+            2,
+            "the repository org/repo is gated: accept its terms on its page on the hub, then set HF_TOKEN to a token of your account",
+        ),
+        (
+            status(401),
+            2,
+            "the hub denies access to org/repo (status 401 Unauthorized): set HF_TOKEN to a token that may read it",
+        ),
         (status(403), 2, "the hub denies access to org/repo (status 403 Forbidden)"),
         (status_with(404, "X-Error-Code", "RepoNotFound"), 2, "the hub has no repository org/repo"),
         (status(404), 2, "the hub has no repository org/repo"),
-        (status_with(429, "Retry-After", "3600"), 1, "status 429 Too Many Requests; the server asks to wait for 3600 s, try again then"),
+        (
+            status_with(429, "Retry-After", "3600"),
+            1,
+            "status 429 Too Many Requests; the server asks to wait for 3600 s, try again then",
+        ),
         (status_with(503, "Retry-After", "61"), 1, "the server asks to wait for 61 s"),
         (status_with(400, "X-Error-Message", "no more"), 1, "status 400 Bad Request: no more"),
-        (status(501), 1, "cannot load {endpoint}/api/models/org/repo/revision/main: the server answers with status 501 Not Implemented"),
+        (
+            status(501),
+            1,
+            "cannot load {endpoint}/api/models/org/repo/revision/main: the server answers with status 501 Not Implemented",
+        ),
         (status(302), 1, "status 302 Found"),
         (status(204), 1, "status 204 No Content"),
-        (status_with(302, "Location", "ftp://host/x"), 1, "it leads to \"ftp://host/x\": it does not begin with https:// or http://"),
+        (
+            status_with(302, "Location", "ftp://host/x"),
+            1,
+            "it leads to \"ftp://host/x\": it does not begin with https:// or http://",
+        ),
         (status_with(302, "Location", "http://user:word@host/x"), 1, "it contains a user name"),
         (status_with(302, "Location", "file:///etc/passwd"), 1, "it does not begin with https:// or http://"),
-        (Fault::Text("<html>".to_owned()), 1, "cannot use the answer of {endpoint}/api/models/org/repo/revision/main: it is not a list of files"),
+        (
+            Fault::Text("<html>".to_owned()),
+            1,
+            "cannot use the answer of {endpoint}/api/models/org/repo/revision/main: it is not a list of files",
+        ),
         (Fault::Text("{}".to_owned()), 1, "it is not a list of files"),
         (Fault::Text(r#"{"sha": "../../x", "siblings": []}"#.to_owned()), 1, "\"../../x\" is not a commit"),
         (Fault::Text(r#"{"sha": "", "siblings": []}"#.to_owned()), 1, "\"\" is not a commit"),
@@ -48,7 +77,9 @@ fn answers_that_stay_wrong_are_reported_at_once() {
             "it lists \"x\" twice",
         ),
         (
-            Fault::Text(r#"{"sha": "a", "siblings": [{"rfilename": "x", "lfs": {"sha256": "../x"}}]}"#.to_owned()),
+            Fault::Text(
+                r#"{"sha": "a", "siblings": [{"rfilename": "x", "lfs": {"sha256": "../x"}}]}"#.to_owned(),
+            ),
             1,
             "\"../x\" is not a SHA-256",
         ),
@@ -76,15 +107,15 @@ fn redirects_in_a_circle_end() {
 #[test]
 fn answers_that_may_change_are_requested_again() {
     let file = usual();
-    let hub = Hub::new(&[file.clone()]);
+    let hub = Hub::new(from_ref(&file));
     hub.server.fail_listing(&[status(503), Fault::Close]);
-    hub.server.fail(&[
-        status_with(429, "Retry-After", "1"),
-        Fault::Compressed,
-    ]);
+    hub.server.fail(&[status_with(429, "Retry-After", "1"), Fault::Compressed]);
     let end = hub.run(&["pull", "hf:org/repo"]);
     hub.assert_pulled(&end, &file);
-    assert!(end.err.contains("the server answers with status 503 Service Unavailable; trying again in 0.3 s"), "{end:?}");
+    assert!(
+        end.err.contains("the server answers with status 503 Service Unavailable; trying again in 0.3 s"),
+        "{end:?}"
+    );
     assert!(end.err.contains("status 429 Too Many Requests; trying again in 1.0 s"), "{end:?}");
 }
 
@@ -120,10 +151,13 @@ fn wrong_bytes_are_deleted() {
     let file = usual();
     for (fault, message) in [
         (Fault::Corrupt, "model-Q4_K_M.gguf: the checksum is "),
-        (Fault::Unknown(1), "model-Q4_K_M.gguf: the hub announces 100000 bytes, but more came; what was loaded is deleted"),
+        (
+            Fault::Unknown(1),
+            "model-Q4_K_M.gguf: the hub announces 100000 bytes, but more came; what was loaded is deleted",
+        ),
         (Fault::Unknown(1_000_000), "but more came"),
     ] {
-        let hub = Hub::new(&[file.clone()]);
+        let hub = Hub::new(from_ref(&file));
         hub.server.fail(&[fault]);
         hub.assert_failed(&hub.run(&["pull", "hf:org/repo"]), 1, message);
         assert!(!hub.part(&file).exists());
@@ -131,12 +165,12 @@ fn wrong_bytes_are_deleted() {
     }
     // A small file of git has a checksum as well.
     let config = File::git("config.json", b"{\"a\": 1}");
-    let hub = Hub::new(&[config.clone()]);
+    let hub = Hub::new(from_ref(&config));
     hub.server.fail(&[Fault::Corrupt]);
     hub.assert_failed(&hub.run(&["pull", "hf:org/repo:config.json"]), 1, "config.json: the checksum is ");
     hub.assert_pulled(&hub.run(&["pull", "hf:org/repo:config.json"]), &config);
     // Without a length the end is where the connection ends, so too few bytes are not an end.
-    let hub = Hub::new(&[file.clone()]);
+    let hub = Hub::new(from_ref(&file));
     hub.server.fail(&[Fault::Unknown(-10)]);
     hub.assert_pulled(&hub.run(&["pull", "hf:org/repo"]), &file);
 }
@@ -158,7 +192,11 @@ fn a_file_that_vanishes_is_named() {
 fn servers_that_do_not_answer_are_named() {
     let hub = Hub::new(&[]);
     let cases = [
-        ("http://127.0.0.1:1".to_owned(), 1, "cannot load http://127.0.0.1:1/api/models/org/repo/revision/main: "),
+        (
+            "http://127.0.0.1:1".to_owned(),
+            1,
+            "cannot load http://127.0.0.1:1/api/models/org/repo/revision/main: ",
+        ),
         ("http://name.invalid".to_owned(), 1, "cannot load http://name.invalid/api/"),
         (silent(), 1, "nothing came before the timeout"),
         ("127.0.0.1:1".to_owned(), 2, "invalid HF_ENDPOINT: it does not begin with https:// or http://"),
@@ -193,7 +231,10 @@ fn a_disk_without_space_is_found_before_the_download() {
     hub.server.set(|state| state.listing = Some(listing));
     let end = hub.run(&["pull", "hf:org/repo"]);
     hub.assert_failed(&end, 1, "4.00 EiB more are needed, but ");
-    assert!(end.err.contains("free; free some space, or set HF_HUB_CACHE to a folder on another disk"), "{end:?}");
+    assert!(
+        end.err.contains("free; free some space, or set HF_HUB_CACHE to a folder on another disk"),
+        "{end:?}"
+    );
     assert_eq!(hub.server.requests().len(), 1);
 }
 
@@ -202,7 +243,7 @@ fn a_disk_without_space_is_found_before_the_download() {
 #[cfg(target_os = "linux")]
 fn a_write_that_fails_leaves_the_part() {
     let file = File::lfs("m-Q4_K_M.gguf", &content(1_000_000));
-    let hub = Hub::new(&[file.clone()]);
+    let hub = Hub::new(from_ref(&file));
     let mut bash = std::process::Command::new("bash");
     let line = "trap '' XFSZ; ulimit -f 300; exec \"$0\" pull hf:org/repo";
     bash.args(["-c", line, env!("CARGO_BIN_EXE_warpwright")]);
@@ -224,7 +265,12 @@ fn folders_that_cannot_be_written_are_named() {
         ("HF_HOME", hub.home.path().join("file/x"), 1, "cannot create "),
         ("HF_HUB_CACHE", "/proc/cache".into(), 1, "cannot create /proc/cache"),
         ("HF_HOME", "$HOME/x".into(), 2, "invalid HF_HOME: $HOME/x contains a '$'"),
-        ("HF_HUB_DOWNLOAD_TIMEOUT", "soon".into(), 2, "invalid HF_HUB_DOWNLOAD_TIMEOUT: \"soon\" is not a number of seconds"),
+        (
+            "HF_HUB_DOWNLOAD_TIMEOUT",
+            "soon".into(),
+            2,
+            "invalid HF_HUB_DOWNLOAD_TIMEOUT: \"soon\" is not a number of seconds",
+        ),
         ("HF_HUB_DOWNLOAD_TIMEOUT", "0".into(), 2, "invalid HF_HUB_DOWNLOAD_TIMEOUT"),
         ("HF_HUB_DOWNLOAD_TIMEOUT", "-1".into(), 2, "invalid HF_HUB_DOWNLOAD_TIMEOUT"),
     ];

@@ -70,7 +70,11 @@ impl Hub {
     /// Asserts that a run printed the path of a file, and that the file is complete at every place of the cache.
     pub(crate) fn assert_pulled(&self, end: &End, file: &File) {
         let path = self.snapshot(&file.name);
-        assert_eq!((end.code, end.out.as_str()), (Some(0), format!("{}\n", path.display()).as_str()), "{end:?}");
+        assert_eq!(
+            (end.code, end.out.as_str()),
+            (Some(0), format!("{}\n", path.display()).as_str()),
+            "{end:?}"
+        );
         assert!(fs::read(&path).expect("it is there") == file.content, "{}", file.name);
         assert!(fs::read(self.blob(file)).expect("it is there") == file.content);
         assert!(!self.part(file).exists());

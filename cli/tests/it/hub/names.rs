@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::slice::from_ref;
 
 use super::server::{COMMIT, File};
 use super::{Hub, content, files_below, usual};
@@ -59,7 +60,11 @@ fn hostile_names_are_not_stored() {
     for (name, problem) in cases {
         let hub = Hub::new(&[File::lfs(name, &content(10))]);
         let end = hub.run(&["pull", "hf:org/repo"]);
-        hub.assert_failed(&end, 2, &format!("org/repo has a file {name:?}, which is not stored: the file's name {problem}"));
+        hub.assert_failed(
+            &end,
+            2,
+            &format!("org/repo has a file {name:?}, which is not stored: the file's name {problem}"),
+        );
         assert_eq!(hub.server.requests().len(), 1, "{name:?}");
         assert_eq!(files_below(hub.home.path()), [] as [std::path::PathBuf; 0], "{name:?}");
     }
@@ -77,7 +82,7 @@ fn links_in_the_cache_are_not_followed() {
     let outside = tempfile::tempdir().expect("a folder for a test");
     let file = File::lfs("sub/x-Q4_K_M.gguf", &content(10));
     for linked in [format!("snapshots/{COMMIT}"), format!("snapshots/{COMMIT}/sub")] {
-        let hub = Hub::new(&[file.clone()]);
+        let hub = Hub::new(from_ref(&file));
         let link = hub.folder().join(linked);
         fs::create_dir_all(link.parent().expect("a folder")).expect("a folder for a test");
         symlink(outside.path(), &link).expect("a link for a test");
@@ -85,12 +90,15 @@ fn links_in_the_cache_are_not_followed() {
         assert_eq!(end.code, Some(2), "{end:?}");
         assert!(end.err.contains("its folder in the cache is a link or a file"), "{end:?}");
     }
-    let hub = Hub::new(&[file.clone()]);
+    let hub = Hub::new(from_ref(&file));
     fs::create_dir_all(hub.folder().join("blobs")).expect("a folder for a test");
     symlink(outside.path().join("x"), hub.part(&file)).expect("a link for a test");
     let end = hub.run(&["pull", "hf:org/repo"]);
     assert_eq!(end.code, Some(1), "{end:?}");
-    assert!(end.err.contains(&format!("cannot write {}: it is not a file", hub.part(&file).display())), "{end:?}");
+    assert!(
+        end.err.contains(&format!("cannot write {}: it is not a file", hub.part(&file).display())),
+        "{end:?}"
+    );
     assert_eq!(files_below(outside.path()), [] as [std::path::PathBuf; 0]);
     // A link without content is replaced, not followed.
     fs::remove_file(hub.part(&file)).expect("it is there");
@@ -106,14 +114,21 @@ fn choices_are_listed_with_their_sizes() {
     let file = |name| File::lfs(name, &content(2048));
     let part = "m-Q5_K_M-00001-of-00002.gguf";
     let hub = Hub::new(&[file("m-Q8_0.gguf"), file("m-Q4_0.gguf"), file(part), file("mmproj-F16.gguf")]);
-    let list = "choose one of:\n  hf:org/repo:m-Q4_0.gguf  (2.00 KiB)\n  hf:org/repo:m-Q8_0.gguf  (2.00 KiB)\n";
+    let list =
+        "choose one of:\n  hf:org/repo:m-Q4_0.gguf  (2.00 KiB)\n  hf:org/repo:m-Q8_0.gguf  (2.00 KiB)\n";
     for (name, message) in [
         ("hf:org/repo", "org/repo has no Q4_K_M file; "),
         ("hf:org/repo:Q4_K", "org/repo has no Q4_K file; "),
         ("hf:org/repo:F16", "org/repo has no F16 file; "),
         ("hf:org/repo:x.gguf", "org/repo has no file \"x.gguf\"; "),
-        ("hf:org/repo:Q5_K_M", "\"m-Q5_K_M-00001-of-00002.gguf\" of org/repo is one of 2 parts of a model, and split models are not supported; "),
-        ("hf:org/repo:m-Q5_K_M-00001-of-00002.gguf", "\"m-Q5_K_M-00001-of-00002.gguf\" of org/repo is one of 2 parts"),
+        (
+            "hf:org/repo:Q5_K_M",
+            "\"m-Q5_K_M-00001-of-00002.gguf\" of org/repo is one of 2 parts of a model, and split models are not supported; ",
+        ),
+        (
+            "hf:org/repo:m-Q5_K_M-00001-of-00002.gguf",
+            "\"m-Q5_K_M-00001-of-00002.gguf\" of org/repo is one of 2 parts",
+        ),
     ] {
         for command in ["pull", "info"] {
             let end = hub.run(&[command, name]);

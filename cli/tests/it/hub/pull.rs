@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Stdio;
+use std::slice::from_ref;
 use std::thread;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::signals::signal;
 fn a_file_is_pulled_and_its_path_printed() {
     let file = usual();
     let others = [File::lfs("model-Q8_0.gguf", b"other"), File::git("README.md", b"text")];
-    let hub = Hub::new(&[&others[..], &[file.clone()]].concat());
+    let hub = Hub::new(&[&others[..], from_ref(&file)].concat());
     let end = hub.run(&["pull", "hf:org/repo"]);
     hub.assert_pulled(&end, &file);
     let folder = hub.folder();
@@ -56,10 +57,14 @@ fn files_in_folders_and_of_git_are_pulled() {
 #[test]
 fn redirects_are_followed_without_the_token() {
     let file = usual();
-    let hub = Hub::new(&[file.clone()]);
-    let storage = Server::new(&[file.clone()]);
+    let hub = Hub::new(from_ref(&file));
+    let storage = Server::new(from_ref(&file));
     hub.server.set(|state| state.token = Some("secret".to_owned()));
-    for redirect in [format!("{}/cdn{{path}}?signature=x", storage.endpoint), "/cdn{path}".to_owned(), "../../../../cdn{path}".to_owned()] {
+    for redirect in [
+        format!("{}/cdn{{path}}?signature=x", storage.endpoint),
+        "/cdn{path}".to_owned(),
+        "../../../../cdn{path}".to_owned(),
+    ] {
         let _ = fs::remove_dir_all(hub.folder());
         hub.server.set(|state| state.redirect = Some(redirect.clone()));
         let mut command = hub.command(&["pull", "hf:org/repo"]);
@@ -71,15 +76,22 @@ fn redirects_are_followed_without_the_token() {
     assert_eq!(outside.len(), 1);
     assert!(outside.iter().all(|request| request.header("authorization").is_none()), "{outside:?}");
     let inside = hub.server.requests();
-    assert!(inside.iter().all(|request| request.header("authorization") == Some("Bearer secret")), "{inside:?}");
+    assert!(
+        inside.iter().all(|request| request.header("authorization") == Some("Bearer secret")),
+        "{inside:?}"
+    );
 }
 
 #[test]
 fn a_token_is_read_as_by_other_clients() {
     let file = usual();
-    let hub = Hub::new(&[file.clone()]);
+    let hub = Hub::new(from_ref(&file));
     hub.server.set(|state| state.token = Some("secret".to_owned()));
-    hub.assert_failed(&hub.run(&["pull", "hf:org/repo"]), 2, "the hub has no repository org/repo, or it is private");
+    hub.assert_failed(
+        &hub.run(&["pull", "hf:org/repo"]),
+        2,
+        "the hub has no repository org/repo, or it is private",
+    );
     fs::write(hub.home.path().join("token"), "secret\n").expect("a file for a test");
     hub.assert_pulled(&hub.run(&["pull", "hf:org/repo"]), &file);
     fs::remove_dir_all(hub.folder()).expect("it is there");
@@ -92,26 +104,35 @@ fn a_token_is_read_as_by_other_clients() {
     // The variable comes before the file.
     refused("HF_TOKEN", "other", "check the name, and that the token in use may read it");
     refused("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1", "for a private repository, set HF_TOKEN");
-    refused("HF_TOKEN", "s€cret", "invalid HF_TOKEN: the token contains a character that a header cannot contain");
+    refused(
+        "HF_TOKEN",
+        "s€cret",
+        "invalid HF_TOKEN: the token contains a character that a header cannot contain",
+    );
     refused("HF_TOKEN", "a\nb", "invalid HF_TOKEN");
 }
 
 #[test]
 fn a_broken_transfer_is_continued() {
     let file = usual();
-    let hub = Hub::new(&[file.clone()]);
+    let hub = Hub::new(from_ref(&file));
     hub.server.fail(&[Fault::Cut(40_000), Fault::Stall(10_000)]);
     let end = hub.run(&["pull", "hf:org/repo"]);
     hub.assert_pulled(&end, &file);
-    let ranges: Vec<Option<String>> =
-        hub.server.requests().iter().skip(1).map(|request| request.header("range").map(str::to_owned)).collect();
+    let ranges: Vec<Option<String>> = hub
+        .server
+        .requests()
+        .iter()
+        .skip(1)
+        .map(|request| request.header("range").map(str::to_owned))
+        .collect();
     assert_eq!(ranges, [None, Some("bytes=40000-".to_owned()), Some("bytes=50000-".to_owned())], "{end:?}");
 }
 
 #[test]
 fn a_part_is_continued_by_the_next_run() {
     let file = usual();
-    let hub = Hub::new(&[file.clone()]);
+    let hub = Hub::new(from_ref(&file));
     let part = |bytes: &[u8]| {
         let _ = fs::remove_dir_all(hub.folder());
         fs::create_dir_all(hub.folder().join("blobs")).expect("a folder for a test");
@@ -160,7 +181,7 @@ fn a_part_is_continued_by_the_next_run() {
 #[test]
 fn an_interrupted_download_leaves_a_part() {
     let file = usual();
-    let hub = Hub::new(&[file.clone()]);
+    let hub = Hub::new(from_ref(&file));
     hub.server.fail(&[Fault::Stall(50_000)]);
     let mut command = hub.command(&["pull", "hf:org/repo"]);
     let child = command.env("HF_HUB_DOWNLOAD_TIMEOUT", "30").spawn().expect("the program starts");
@@ -173,14 +194,17 @@ fn an_interrupted_download_leaves_a_part() {
     assert_eq!(fs::read(hub.part(&file)).expect("it is there"), file.content[..50_000]);
     assert!(!hub.blob(&file).exists() && !hub.snapshot(&file.name).exists());
     let end = hub.run(&["models"]);
-    assert!(end.err.contains("hf:org/repo has 48.83 KiB of an unfinished download: pull it again, or remove it"), "{end:?}");
+    assert!(
+        end.err.contains("hf:org/repo has 48.83 KiB of an unfinished download: pull it again, or remove it"),
+        "{end:?}"
+    );
     hub.assert_pulled(&hub.run(&["pull", "hf:org/repo"]), &file);
 }
 
 #[test]
 fn two_processes_load_a_file_once() {
     let file = usual();
-    let hub = Hub::new(&[file.clone()]);
+    let hub = Hub::new(from_ref(&file));
     hub.server.set(|state| state.delay = Duration::from_millis(700));
     let start = || {
         let mut command = hub.command(&["pull", "hf:org/repo"]);
@@ -192,7 +216,9 @@ fn two_processes_load_a_file_once() {
     for end in &ends {
         hub.assert_pulled(end, &file);
     }
-    let waited = ends.iter().filter(|end| end.err.contains("waiting for another process that loads model-Q4_K_M.gguf"));
+    let waited = ends
+        .iter()
+        .filter(|end| end.err.contains("waiting for another process that loads model-Q4_K_M.gguf"));
     assert_eq!(waited.count(), 2, "{ends:?}");
     let loads = hub.server.requests().iter().filter(|request| request.path.contains("/resolve/")).count();
     assert_eq!(loads, 1);

@@ -259,7 +259,8 @@ fn file(state: &State, request: &Request, fault: Option<Fault>) -> Option<Reply>
         .find_map(|prefix| path.strip_prefix(&prefix).map(str::to_owned))
         // The Python client asks for the branch first.
         .or_else(|| path.strip_prefix("/org/repo/resolve/main/").map(str::to_owned));
-    let Some(file) = name.and_then(|name| state.files.iter().find(|file| file.name == name.replace("%20", " ")))
+    let Some(file) =
+        name.and_then(|name| state.files.iter().find(|file| file.name == name.replace("%20", " ")))
     else {
         return Some(Reply::error(404, "EntryNotFound"));
     };
@@ -278,7 +279,9 @@ fn file(state: &State, request: &Request, fault: Option<Fault>) -> Option<Reply>
         ]);
         return Some(Reply::new(302, headers, vec![]));
     }
-    let from: Option<usize> = request.header("range").and_then(|range| range.strip_prefix("bytes=")?.split('-').next()?.parse().ok());
+    let from: Option<usize> = request
+        .header("range")
+        .and_then(|range| range.strip_prefix("bytes=")?.split('-').next()?.parse().ok());
     let reply = match from {
         Some(from) if matches!(fault, Some(Fault::IgnoreRange)) => {
             assert!(from > 0, "a range is requested for the rest of a file");
