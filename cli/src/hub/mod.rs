@@ -3,9 +3,10 @@
 //! [`resolve`] returns the path of a model, from the cache if it is there. Files are kept in the hub's own cache folder,
 //! in the layout of the hub's other clients, so all of them find each other's files.
 //!
-//! The crate `hf-hub` is not used. Version 1.0 brings 150 more crates, among them an asynchronous runtime. Version 0.5
-//! compares no checksum, appends to the part if a server ignores ranges, stores names with `..`, and reads neither
-//! `HF_TOKEN` nor `HF_HUB_CACHE`. The HTTP library is `ureq`, with the certificates of the system.
+//! The crate `hf-hub` is not used. Version 1.0 brings 160 more crates, among them an asynchronous runtime. Version 0.5
+//! compares no checksum, appends to the part if a server ignores ranges, and reads neither `HF_TOKEN` nor
+//! `HF_HUB_CACHE`. It also depends on a crate under the MPL, which `deny.toml` does not allow. The HTTP library is
+//! `ureq`, with the certificates of the system.
 
 mod cache;
 mod client;
