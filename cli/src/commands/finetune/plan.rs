@@ -308,6 +308,9 @@ fn count(data: &Data) -> String {
     if data.dropped > 0 {
         samples += &format!(", {} dropped: their prompts fill a row", data.dropped);
     }
+    if data.excluded > 0 {
+        samples += &format!(", {} excluded by their marks", data.excluded);
+    }
     samples
 }
 
