@@ -45,6 +45,11 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// Returns a schedule that has the rate `lr` in every step.
+    pub fn constant(lr: f64) -> Schedule {
+        Schedule { decay: Decay::Constant, lr, lr_min: lr, warmup: 0, total: 1 }
+    }
+
     /// Returns the learning rate of `step`, which counts from 1. Steps after `total` have the least rate.
     pub fn rate(&self, step: u32) -> f64 {
         let taken = step.saturating_sub(1);

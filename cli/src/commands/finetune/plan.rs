@@ -87,6 +87,7 @@ impl Plan {
         };
         settings.lora.check()?;
         settings.training.check()?;
+        check_rates(&schedule)?;
         let needs = needs(args, model, &settings)?;
         let weights = warpwright_engine::info::layer_weights(&model.outline)
             + warpwright_engine::info::head_weights(&model.outline);
@@ -276,6 +277,19 @@ fn check_flags(args: &Args, context: usize) -> Result<(), Failure> {
         let warmup = args.warmup;
         return refused(format!(
             "--warmup {warmup} is no number of steps; give 0 or more, and below 1 their share"
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses a warm-up that leaves no step with a learning rate above 0.
+fn check_rates(schedule: &Schedule) -> Result<(), Failure> {
+    let Schedule { warmup, total, lr, .. } = *schedule;
+    if lr > 0.0 && total == 1 && warmup > 0 {
+        return Err(Failure::Input(
+            "--warmup leaves nothing to train: the first step of a warm-up has a learning rate of 0, and there is only one \
+             step; use --warmup 0, or more steps"
+                .into(),
         ));
     }
     Ok(())
