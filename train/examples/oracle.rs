@@ -23,9 +23,6 @@ use warpwright_train::{LayerWeights, Lora, Projection, Training, Weights};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// The share of the steps over which the rate rises, as `finetune` has it.
-const WARMUP: f64 = 0.03;
-
 /// The first losses of a fine-tune, and those of the reference
 #[derive(Parser)]
 enum Command {
@@ -199,9 +196,8 @@ fn batches(options: &Compute, model: &Model) -> Result<Batches, Failure> {
 }
 
 fn training(options: &Compute) -> Training {
-    let warmup = (WARMUP * f64::from(options.steps)).ceil() as u32;
     let schedule =
-        Schedule { decay: Decay::Cosine, lr: options.lr, lr_min: 0.0, warmup, total: options.steps };
+        Schedule { decay: Decay::Cosine, lr: options.lr, lr_min: 0.0, warmup: 0, total: options.steps };
     let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 };
     Training { schedule, adamw, max_norm: 1.0 }
 }

@@ -19,6 +19,12 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 pub const STATE: &str = "trainer_state.json";
 const MOMENTS: [&str; 2] = ["first.", "second."];
 
+/// The version of the state. It rises when training from an older checkpoint would not continue to the same bits.
+///
+/// Version 2 computes learning rates as transformers does. Checkpoints before it have no version: their schedules were one
+/// step ahead, so that the last step had the least rate.
+const VERSION: u64 = 2;
+
 /// What decides what training computes, bit for bit, by the names under which users know it: settings, and hashes of
 /// what is read.
 pub type Fingerprint = BTreeMap<String, String>;
@@ -38,6 +44,7 @@ pub fn write(
 ) -> Result<(), Error> {
     let Snapshot { adapters, moments, step, skipped, micro, corrections } = snapshot;
     let state = json!({
+        "version": VERSION,
         "step": step,
         "skipped": skipped,
         "micro_batch": micro,
@@ -63,6 +70,7 @@ pub fn read(folder: &Path, shapes: &Shapes<'_>, fingerprint: &Fingerprint) -> Re
     let fault = |problem: String| Error::Checkpoint { path: path.clone(), problem };
     let bytes = std::fs::read(&path).map_err(|source| Error::Read { path: path.clone(), source })?;
     let state: Value = serde_json::from_slice(&bytes).map_err(|error| fault(files::damaged(&error)))?;
+    check_version(&state).map_err(&fault)?;
     let before: Fingerprint = serde_json::from_value(state["fingerprint"].clone()).map_err(|_| {
         fault("has no \"fingerprint\", by which it could be told whether settings have changed".into())
     })?;
@@ -95,6 +103,21 @@ pub fn read(folder: &Path, shapes: &Shapes<'_>, fingerprint: &Fingerprint) -> Re
         micro: count("micro_batch")?,
         corrections: [correction(0)?, correction(1)?],
     })
+}
+
+/// Returns the reason why a checkpoint of another version cannot be resumed.
+fn check_version(state: &Value) -> Result<(), String> {
+    match state.get("version") {
+        None => Err("was written by a version of warpwright that computed learning rates differently (the rate of each step \
+                     was one step ahead, and the last step had the least rate), so training would not continue to the same \
+                     bits; finish it with that version, or start again without --resume"
+            .into()),
+        Some(version) if *version == json!(VERSION) => Ok(()),
+        Some(version) => Err(format!(
+            "has version {version} of the state, and this program reads version {VERSION}; resume it with the program that \
+             wrote it, or start again without --resume"
+        )),
+    }
 }
 
 /// What is another one now, or missing on either side.

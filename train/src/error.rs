@@ -51,6 +51,12 @@ pub enum Error {
         path.display()
     )]
     NothingToLearn { path: PathBuf, dropped: usize, len: usize },
+    #[error(
+        "{}: all {excluded} samples are excluded by their marks, such as \"weight\": 0; mark what is to be learned, or \
+         remove the marks",
+        path.display()
+    )]
+    AllExcluded { path: PathBuf, excluded: usize },
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     #[error("cannot write {}: {source}", path.display())]

@@ -3,6 +3,59 @@
 //! [`mod@reference`] computes a step in `f64` on the CPU, forward, backward, clip and AdamW, for models of the `llama`,
 //! `qwen2` and `qwen3` families. Its arithmetic is that of [`warpwright_kernels::train`]. [`step`] is the same step on a
 //! device, as graphs of kernels in `f32` or in `bf16`, which tests compare with the reference as a whole.
+//!
+//! # Example: train an adapter
+//!
+//! This program trains two steps on the emulator. On a machine with a GPU, use `Driver::load()?` in place of
+//! `Driver::of(..)`.
+//!
+//! ```
+//! use std::path::Path;
+//!
+//! use warpwright_driver::{Context, Driver};
+//! use warpwright_engine::Model;
+//! use warpwright_train::base::{Base, BaseFormat};
+//! use warpwright_train::data::{Batches, Data, Length, Preprocess, Shape};
+//! use warpwright_train::peft::{self, Shapes};
+//! use warpwright_train::reference::Adapters;
+//! use warpwright_train::{Lora, Settings, Trainer};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets");
+//! # let out = tempfile::tempdir()?;
+//! # let out = out.path();
+//! // The frozen model, with its projections in NF4.
+//! let model = Model::open(&folder.join("rustdoc-7m-Q4_K_M.gguf"))?;
+//! let base = Base::of(&model, BaseFormat::Nf4)?;
+//!
+//! // Rows of 16 tokens, one row in a micro-batch.
+//! let tokenizer = model.tokenizer()?;
+//! let how = Preprocess { tokenizer: &tokenizer, template: None, len: 16, train_on_prompt: false };
+//! let data = Data::read(&folder.join("samples.jsonl"), &how)?;
+//! let shape = Shape { len: 16, rows: 1, accumulate: 1, packing: true, seed: 0, length: Length::Steps(2) };
+//! let batches = Batches::new(data, shape)?;
+//!
+//! // Adapters of rank 4 on all projections. B is zero at first, so that they change nothing yet.
+//! let mut settings = Settings::new(&base, Lora::new(4));
+//! settings.tokens = batches.tokens();
+//! let adapters = Adapters::random(&settings.config, &settings.lora, 0);
+//!
+//! let driver = Driver::of(warpwright_cuda_emu::library())?;
+//! let context = Context::new(&driver.device(0)?)?;
+//! let mut trainer = Trainer::new(&context, settings.clone(), &base.weights, &adapters)?;
+//! for step in 0..batches.steps() {
+//!     let record = trainer.step(&batches.step(step))?;
+//!     println!("step {}: loss {:.4}, learning rate {:.1e}", step + 1, record.loss, record.lr);
+//! #     assert!(!record.skipped && record.lr > 0.0);
+//! }
+//!
+//! // The adapter as PEFT reads it.
+//! let shapes = Shapes { config: &settings.config, lora: &settings.lora, pairing: settings.pairing };
+//! peft::write(out, &shapes, &trainer.adapters()?, "rustdoc-7m")?;
+//! # assert!(out.join("adapter_model.safetensors").is_file());
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod base;
 pub mod checkpoint;
@@ -18,8 +71,14 @@ mod signed;
 pub mod step;
 mod weights;
 
+pub use base::Base;
 pub use config::Config;
 pub use error::Error;
 pub use projection::Projection;
 pub use settings::{Lora, Training};
+pub use step::{Settings, Trainer};
+pub use warpwright_kernels::train::adamw::AdamW;
+pub use warpwright_kernels::train::flash::TensorOp;
+pub use warpwright_kernels::train::schedule::{Decay, Schedule};
+pub use warpwright_kernels::{Pairing, ProductTile};
 pub use weights::{LayerWeights, Weights};

@@ -7,7 +7,7 @@ use warpwright_kernels::train::schedule::Schedule;
 
 use crate::{Config, Error, Projection};
 
-/// Settings of the adapters.
+/// Settings of the adapters. [`Lora::new`] has defaults for all but the rank.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Lora {
     /// The rank of the adapters.
@@ -23,6 +23,8 @@ pub struct Lora {
 }
 
 /// Settings of the optimizer.
+///
+/// The default is a constant learning rate of 2e-4, AdamW without weight decay, and gradients clipped to a norm of 1.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Training {
     /// Learning rates.
@@ -33,7 +35,18 @@ pub struct Training {
     pub max_norm: f64,
 }
 
+impl Default for Training {
+    fn default() -> Training {
+        Training { schedule: Schedule::constant(2e-4), adamw: AdamW::default(), max_norm: 1.0 }
+    }
+}
+
 impl Lora {
+    /// Returns adapters of this rank on all seven projections, with `alpha = 2 * rank`, no dropout and seed 0.
+    pub fn new(rank: usize) -> Lora {
+        Lora { rank, alpha: 2.0 * rank as f64, dropout: 0.0, seed: 0, targets: Projection::ALL.to_vec() }
+    }
+
     /// Refuses settings that make no adapter.
     pub fn check(&self) -> Result<(), Error> {
         Error::unless(self.rank > 0, "rank", self.rank, "at least 1")?;

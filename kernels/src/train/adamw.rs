@@ -17,17 +17,23 @@ use crate::contract::Contract;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// The constants.
+/// The constants of the optimizer. The default is PyTorch's, without weight decay.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct AdamW {
-    /// Decay of the first moment.
+    /// The decay rate of the first moment, 0.9 by default.
     pub beta1: f64,
-    /// Decay of the second moment.
+    /// The decay rate of the second moment, 0.999 by default.
     pub beta2: f64,
-    /// Added to the root of the second moment.
+    /// The constant that is added to the root of the second moment, 1e-8 by default.
     pub eps: f64,
-    /// Weight decay.
+    /// The weight decay, 0 by default.
     pub decay: f64,
+}
+
+impl Default for AdamW {
+    fn default() -> AdamW {
+        AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 }
+    }
 }
 
 /// What an update takes from the step.

@@ -131,11 +131,11 @@ args! {
         slots: u32,
         /// The full learning rate.
         lr: f32,
-        /// The least one.
+        /// The least learning rate.
         lr_min: f32,
-        /// The step that has the full rate.
+        /// The number of warm-up steps.
         warmup: u32,
-        /// Steps from then to the least rate, at least 1.
+        /// The number of steps after the warm-up, at least 1.
         decay_steps: u32,
         /// The largest norm of the gradients.
         max_norm: f32,
@@ -232,7 +232,7 @@ impl EndStep {
 
         k.note("bias corrections c = c * beta + (1 - beta)");
         let [c1, c2] = [(c1, a.beta1), (c2, a.beta2)].map(|(c, beta)| c.fma(beta, -beta + 1.0));
-        let lr = self.rate(a, next);
+        let lr = self.rate(a, step);
         a.rates.st4([lr, c1, c2, clip]);
         let slot = (step + skipped) % a.slots;
         a.records.at(slot * RECORD).st4([loss, norm, clip, lr]);
@@ -252,26 +252,27 @@ impl EndStep {
         .otherwise(|| a.counters.at(SKIPPED).st(skipped + 1));
     }
 
-    /// The learning rate of a step.
-    fn rate<'k>(&self, a: &EndStepArgs<Dev<'k>>, step: U32<'k>) -> F32<'k> {
-        let warm = step.le(a.warmup);
-        let after = (step - step.min(a.warmup)).cvt::<f32>();
+    /// Computes [`Schedule::rate`] of the step that follows `taken` steps.
+    fn rate<'k>(&self, a: &EndStepArgs<Dev<'k>>, taken: U32<'k>) -> F32<'k> {
+        let warm = taken.lt(a.warmup);
+        let after = (taken - taken.min(a.warmup)).cvt::<f32>();
         let t = (after / a.decay_steps.cvt::<f32>()).min(1.0);
         let share = match self.decay {
             Decay::Cosine => (t * PI).cos().fma(0.5, 0.5),
             Decay::Linear => -t + 1.0,
-            Decay::Constant => return warm.select(warming(a, step), a.lr),
+            Decay::Constant => return warm.select(warming(a, taken), a.lr),
         };
-        warm.select(warming(a, step), share.fma(a.lr - a.lr_min, a.lr_min))
+        warm.select(warming(a, taken), share.fma(a.lr - a.lr_min, a.lr_min))
     }
 }
 
-fn warming<'k>(a: &EndStepArgs<Dev<'k>>, step: U32<'k>) -> F32<'k> {
-    a.lr * step.cvt::<f32>() / a.warmup.cvt::<f32>()
+/// The rate during the warm-up. It is 0 / 0 without a warm-up, where `select` drops it.
+fn warming<'k>(a: &EndStepArgs<Dev<'k>>, taken: U32<'k>) -> F32<'k> {
+    a.lr * taken.cvt::<f32>() / a.warmup.cvt::<f32>()
 }
 
 impl Variant for EndStep {
-    /// The first step, the full rate, the middle, the end and after it; no warm-up; a loss and a norm that are not finite;
+    /// The first step, the end of the warm-up, the middle, the end and after it; no warm-up; a loss and a norm that are not finite;
     /// gradients that are clipped and that are not.
     fn cases(&self, seed: u64) -> Vec<Case> {
         let case = |(step, skipped, warmup, magnitude, loss): (u32, u32, u32, f32, f32)| {

@@ -283,7 +283,7 @@ mod tests {
             let ids = vec![line as u32; 2 + line % 7];
             Sample { line, learned: one_range(0..ids.len()), ids, cut: false }
         };
-        let data = Data { samples: (1..=samples).map(sample).collect(), dropped: 0, conversations: 0 };
+        let data = Data { samples: (1..=samples).map(sample).collect(), ..Data::default() };
         Batches::new(data, Shape { len: 8, rows: 2, accumulate: 3, packing: true, seed: 5, length })
     }
 

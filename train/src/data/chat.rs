@@ -11,6 +11,8 @@ use serde_json::{Map, Value};
 use warpwright_engine::Tokenizer;
 use warpwright_engine::chat::{self, ChatTemplate, Conversation, Then};
 
+use super::marks::{self, Mark};
+
 /// A text as tokens.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Tokens {
@@ -34,18 +36,45 @@ const SPEAKERS: [(&str, &str); 11] = [
     ("observation", "tool"),
 ];
 
-/// The conversation of a line; the problem, if it is none, completes "it".
-pub(super) fn parse(line: &[u8], object: &Map<String, Value>) -> Result<Conversation, String> {
+/// A conversation, and what its messages say about learning them.
+#[derive(Clone)]
+pub(super) struct Chat {
+    pub(super) conversation: Conversation,
+    /// A mark for each message.
+    pub(super) marks: Vec<Mark>,
+}
+
+/// Keys of a message that templates render, or that clients write for every message.
+const MESSAGE_KEYS: [&str; 5] = ["role", "content", "tool_calls", "tools", "documents"];
+
+/// Keys of a turn in ShareGPT's form.
+const TURN_KEYS: [&str; 2] = ["from", "value"];
+
+/// Reads the conversation of a line.
+///
+/// # Errors
+///
+/// Returns the problem, which completes "it".
+pub(super) fn parse(line: &[u8], object: &Map<String, Value>) -> Result<Chat, String> {
     // Templates see the keys in the order of the line, which `object` does not have.
     let ordered: chat::Value =
         serde_json::from_slice(line).map_err(|error| format!("is no JSON: {error}"))?;
     let get = |key: &str| ordered.get(key).filter(|value| !value.is_null()).cloned();
-    let messages = match object.get("messages") {
+    let mut marks = vec![];
+    let messages: Vec<chat::Value> = match object.get("messages") {
         Some(messages) => {
             check(messages)?;
+            marks.extend(message_marks(list(messages, "messages")?, &MESSAGE_KEYS)?);
             get("messages").and_then(|messages| Some(messages.as_array()?.to_vec())).unwrap_or_default()
         }
-        None => sharegpt(object)?,
+        None => {
+            let messages = sharegpt(object)?;
+            let turns = list(object.get("conversations").unwrap_or(&Value::Null), "conversations")?;
+            // The row's system message comes before the turns and has no switches.
+            marks.resize(messages.len() - turns.len(), Mark::Unmarked);
+            marks.extend(message_marks(turns, &TURN_KEYS)?);
+            messages
+        }
     };
     let tools = match object.get("tools") {
         None | Some(Value::Null) => None,
@@ -60,7 +89,16 @@ pub(super) fn parse(line: &[u8], object: &Map<String, Value>) -> Result<Conversa
         }
         Some(_) => return Err("has \"chat_template_kwargs\" that are no object".into()),
     };
-    Ok(Conversation { messages, tools, more })
+    Ok(Chat { conversation: Conversation { messages, tools, more }, marks })
+}
+
+fn message_marks(messages: &[Value], known: &[&str]) -> Result<Vec<Mark>, String> {
+    let numbered = (1..).zip(messages);
+    let mark = |(number, message): (usize, &Value)| match message {
+        Value::Object(message) => marks::read(message, known, &format!("in message {number} ")),
+        _ => Ok(Mark::Unmarked),
+    };
+    numbered.map(mark).collect()
 }
 
 fn list<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>, String> {
@@ -113,31 +151,39 @@ fn sharegpt(object: &Map<String, Value>) -> Result<Vec<chat::Value>, String> {
     Ok(messages)
 }
 
-/// The tokens of a conversation; the problem, if it has none, completes "it".
+/// Returns the tokens of a conversation. None of them is learned if all that could be is excluded.
+///
+/// # Errors
+///
+/// Returns the problem, which completes "it".
 pub(super) fn tokens(
-    conversation: &Conversation,
+    chat: &Chat,
     tokenizer: &Tokenizer,
     template: &ChatTemplate,
     train_on_prompt: bool,
 ) -> Result<Tokens, String> {
-    let (text, replies) = match train_on_prompt {
-        true => (render(conversation, template, conversation.messages.len(), Then::End)?, None),
-        false => replies(conversation, template).map(|(text, replies)| (text, Some(replies)))?,
+    let Spoken { text, learned } = if train_on_prompt {
+        let messages = chat.conversation.messages.len();
+        let text = render(&chat.conversation, template, messages, Then::End)?;
+        let all = one_range(0..text.len());
+        without_excluded(chat, template, Spoken { text, learned: all })?
+    } else {
+        replies(chat, template)?
     };
     let places = tokenizer.encode_places(&text).map_err(|error| format!("cannot be tokenized: {error}"))?;
-    let learned = match replies {
-        None => one_range(0..places.len()),
-        Some(replies) => overlapping(&places, &replies),
-    };
+    let learned = overlapping(&places, &learned);
     Ok(Tokens { ids: places.into_iter().map(|(id, _)| id).collect(), learned })
 }
 
-/// A text, and the bytes of it in which the assistant speaks.
-type Spoken = (String, Vec<Range<usize>>);
+/// A text, and the bytes of it that are learned.
+struct Spoken {
+    text: String,
+    learned: Vec<Range<usize>>,
+}
 
-/// What the template makes of a conversation.
-fn replies(conversation: &Conversation, template: &ChatTemplate) -> Result<Spoken, String> {
-    let messages = &conversation.messages;
+/// Renders a conversation and finds the replies in it that are learned.
+fn replies(chat: &Chat, template: &ChatTemplate) -> Result<Spoken, String> {
+    let messages = &chat.conversation.messages;
     let is_reply =
         |message: &chat::Value| message.get("role").and_then(chat::Value::as_str) == Some("assistant");
     let said: Vec<usize> = (0..messages.len()).filter(|&i| is_reply(&messages[i])).collect();
@@ -145,21 +191,30 @@ fn replies(conversation: &Conversation, template: &ChatTemplate) -> Result<Spoke
         return Err("has no message of the assistant, so that there is nothing to learn; --train-on-prompt learns all"
             .into());
     }
-    if template.marks_replies() {
-        let rendered = template.render(conversation, Then::End).map_err(unrendered)?;
-        return match rendered.replies.iter().all(Range::is_empty) {
-            false => Ok((rendered.text, rendered.replies)),
-            true => {
-                Err("has no text in {% generation %} of the chat template, so that there is nothing to learn"
-                    .into())
-            }
-        };
+    let wanted = (0..messages.len()).find(|&i| chat.marks[i] == Mark::Learned && !is_reply(&messages[i]));
+    if let Some(index) = wanted {
+        return Err(format!(
+            "has a message {} that is marked to be learned and is not of the assistant: only replies are learned; remove \
+             the mark, or use --train-on-prompt, and exclude the other messages by \"weight\": 0",
+            index + 1
+        ));
     }
-    let whole = render(conversation, template, messages.len(), Then::End)?;
+    if template.marks_replies() {
+        let rendered = template.render(&chat.conversation, Then::End).map_err(unrendered)?;
+        if rendered.replies.iter().all(Range::is_empty) {
+            return Err("has no text in {% generation %} of the chat template, so that there is nothing to learn"
+                .into());
+        }
+        return without_excluded(chat, template, Spoken { text: rendered.text, learned: rendered.replies });
+    }
+    let whole = render(&chat.conversation, template, messages.len(), Then::End)?;
     let mut replies = vec![];
     for index in said {
-        let before = render(conversation, template, index, Then::Reply)?;
-        let after = render(conversation, template, index + 1, Then::End)?;
+        if chat.marks[index] == Mark::Excluded {
+            continue;
+        }
+        let before = render(&chat.conversation, template, index, Then::Reply)?;
+        let after = render(&chat.conversation, template, index + 1, Then::End)?;
         if !whole.starts_with(&before) || !whole.starts_with(&after) || after.len() < before.len() {
             return Err(format!(
                 "has a message {} of the assistant that the chat template renders differently when others follow, or than \
@@ -170,17 +225,48 @@ fn replies(conversation: &Conversation, template: &ChatTemplate) -> Result<Spoke
         }
         replies.push(before.len()..after.len());
     }
+    if replies.is_empty() {
+        return Ok(Spoken { text: whole, learned: vec![] });
+    }
     spoken(whole, replies)
 }
 
-/// A text and its replies, unless all of them are empty.
-fn spoken(text: String, replies: Vec<Range<usize>>) -> Result<Spoken, String> {
-    match replies.iter().all(Range::is_empty) {
-        false => Ok((text, replies)),
-        true => Err("has nothing to learn: what the chat template makes of it has no text where the assistant speaks \
-                     ({% generation %}, or the end of the text with a message of the assistant)"
-            .into()),
+/// Removes the text of the excluded messages from what is learned.
+fn without_excluded(chat: &Chat, template: &ChatTemplate, spoken: Spoken) -> Result<Spoken, String> {
+    let Spoken { text, mut learned } = spoken;
+    for index in (0..chat.marks.len()).filter(|&index| chat.marks[index] == Mark::Excluded) {
+        // A template may render an earlier message differently when others follow, for example without its reasoning.
+        // Then the place of the message in the whole text is unknown.
+        let before = render(&chat.conversation, template, index, Then::End)?;
+        let after = render(&chat.conversation, template, index + 1, Then::End)?;
+        if !text.starts_with(&before) || !text.starts_with(&after) || after.len() < before.len() {
+            return Err(format!(
+                "excludes message {}, which the chat template renders differently when others follow, so that its place in \
+                 the text is unknown; leave the message out, or split the conversation",
+                index + 1
+            ));
+        }
+        let hole = before.len()..after.len();
+        learned = learned.into_iter().flat_map(|range| subtract(range, &hole)).collect();
     }
+    Ok(Spoken { text, learned })
+}
+
+/// Returns the parts of `range` before and after `hole`, without empty ones.
+fn subtract(range: Range<usize>, hole: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+    let before = range.start..range.end.min(hole.start);
+    let after = range.start.max(hole.end)..range.end;
+    [before, after].into_iter().filter(|part| part.start < part.end)
+}
+
+/// Returns a text and its replies, or an error if all of them are empty.
+fn spoken(text: String, learned: Vec<Range<usize>>) -> Result<Spoken, String> {
+    if learned.iter().all(Range::is_empty) {
+        return Err("has nothing to learn: what the chat template makes of it has no text where the assistant speaks \
+                    ({% generation %}, or the end of the text with a message of the assistant)"
+            .into());
+    }
+    Ok(Spoken { text, learned })
 }
 
 /// The text of the first messages.
@@ -224,7 +310,7 @@ fn overlapping(places: &[(u32, Range<usize>)], parts: &[Range<usize>]) -> Vec<Ra
 mod tests {
     use super::*;
 
-    fn read(line: &str) -> Result<Conversation, String> {
+    fn read(line: &str) -> Result<Chat, String> {
         let Ok(Value::Object(object)) = serde_json::from_str(line) else { panic!("{line}") };
         parse(line.as_bytes(), &object)
     }
@@ -235,8 +321,8 @@ mod tests {
     /// The parts of the text that are learned.
     fn learned(template: &str, line: &str) -> Result<Vec<String>, String> {
         let template = ChatTemplate::new(template, vec![]).unwrap();
-        let (text, replies) = replies(&read(line)?, &template)?;
-        Ok(replies.into_iter().map(|at| text[at].to_owned()).collect())
+        let Spoken { text, learned } = replies(&read(line)?, &template)?;
+        Ok(learned.into_iter().map(|at| text[at].to_owned()).collect())
     }
 
     #[test]

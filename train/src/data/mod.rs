@@ -2,6 +2,7 @@
 
 mod batches;
 mod chat;
+mod marks;
 mod order;
 mod preprocess;
 mod row;

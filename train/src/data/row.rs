@@ -1,32 +1,44 @@
 //! A line of a file of samples.
 //!
-//! `{"text"}` is learned as a whole, `{"prompt", "completion"}` only where the completion is. An Alpaca row,
-//! `{"instruction", "input", "output"}` or without `"input"`, has a prompt by its template, and `"output"` as completion.
-//! All end with the token that ends a text. Conversations are in [`chat`]. A line has the keys of one form, but that rows of the published Alpaca set
-//! have the whole as `"text"`, too, and those of UltraChat the first message as `"prompt"`, which are left alone; so are
-//! keys of no form.
+//! `{"text"}` is learned as a whole, and `{"prompt", "completion"}` only where the completion is. An Alpaca row,
+//! `{"instruction", "input", "output"}` with or without `"input"`, has a prompt by its template, and `"output"` as the
+//! completion. All of these end with the token that ends a text. Conversations are in [`chat`]. [`marks`] reads the
+//! switches that exclude a row or a message.
+//!
+//! A line has the keys of one form. There are two exceptions: rows of the published Alpaca set also have the whole as
+//! `"text"`, and rows of UltraChat also have the first message as `"prompt"`. Both are ignored.
 
 use serde_json::error::Category;
 use serde_json::{Map, Value};
-use warpwright_engine::chat::Conversation;
 use warpwright_engine::unique_keys;
 
-use super::chat::{self, Tokens};
+use super::chat::{self, Chat, Tokens};
+use super::marks::{self, Mark};
 use super::preprocess::Preprocess;
 
 pub(super) enum Row {
     Text(String),
     Completion { prompt: String, completion: String },
-    Chat(Box<Conversation>),
+    Chat(Box<Chat>),
+}
+
+/// A row, and what it says about learning it.
+pub(super) struct MarkedRow {
+    pub(super) row: Row,
+    pub(super) mark: Mark,
 }
 
 /// All keys of all forms.
 const KEYS: [&str; 8] =
     ["text", "prompt", "completion", "instruction", "input", "output", "messages", "conversations"];
 
-impl Row {
-    /// The problem, if it is no row, completes "it".
-    pub(super) fn parse(line: &[u8]) -> Result<Row, String> {
+impl MarkedRow {
+    /// Parses a line.
+    ///
+    /// # Errors
+    ///
+    /// Returns the problem, which completes "it".
+    pub(super) fn parse(line: &[u8]) -> Result<MarkedRow, String> {
         let value: Value = serde_json::from_slice(line).map_err(|error| no_json(line, &error))?;
         let Value::Object(object) = value else {
             return Err("is no JSON object; write a sample as {\"text\": \"..\"}".into());
@@ -34,12 +46,12 @@ impl Row {
         unique_keys(line)?;
         let has = |key: &str| object.contains_key(key);
         let string = |key: &str| string(&object, key);
-        let completion = |prompt, completion| Ok(Row::Completion { prompt, completion });
+        let completion = |prompt, completion| Row::Completion { prompt, completion };
         let (alpaca, chat) = (has("instruction") && has("output"), has("messages"));
         let spare = |key: &str| alpaca && key == "text" || chat && key == "prompt";
         let known: Vec<&str> = KEYS.into_iter().filter(|&key| has(key) && !spare(key)).collect();
-        match known[..] {
-            ["text"] => Ok(Row::Text(string("text")?)),
+        let row = match known[..] {
+            ["text"] => Row::Text(string("text")?),
             ["prompt", "completion"] => completion(string("prompt")?, string("completion")?),
             ["instruction", "output"] => {
                 completion(alpaca_prompt(&string("instruction")?, ""), string("output")?)
@@ -47,23 +59,38 @@ impl Row {
             ["instruction", "input", "output"] => {
                 completion(alpaca_prompt(&string("instruction")?, &string("input")?), string("output")?)
             }
-            ["messages"] | ["conversations"] => Ok(Row::Chat(Box::new(chat::parse(line, &object)?))),
-            _ => Err(format!(
-                "has the keys [{}], must have those of one form: \"text\"; \"prompt\" and \"completion\"; \
-                 \"instruction\" and \"output\", with or without \"input\"; \"messages\"; or \"conversations\"",
-                object.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
-            )),
-        }
+            ["messages"] | ["conversations"] => Row::Chat(Box::new(chat::parse(line, &object)?)),
+            _ => {
+                return Err(format!(
+                    "has the keys [{}], must have those of one form: \"text\"; \"prompt\" and \"completion\"; \
+                     \"instruction\" and \"output\", with or without \"input\"; \"messages\"; or \"conversations\"",
+                    object.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+                ));
+            }
+        };
+        let also_read: &[&str] = match known[..] {
+            ["messages"] => &["prompt", "tools", "chat_template_kwargs"],
+            ["conversations"] => &["system", "tools", "chat_template_kwargs"],
+            _ => &["text"],
+        };
+        let mark = marks::read(&object, &[&known[..], also_read].concat(), "")?;
+        Ok(MarkedRow { row, mark })
     }
+}
 
-    /// Its tokens; the problem, if there are none, completes "it".
+impl Row {
+    /// Returns the tokens of the row.
+    ///
+    /// # Errors
+    ///
+    /// Returns the problem, which completes "it".
     pub(super) fn tokens(&self, how: &Preprocess<'_>) -> Result<Tokens, String> {
         let tokenizer = how.tokenizer;
         let untokenized = |error| format!("cannot be tokenized: {error}");
         let (prompt, rest) = match self {
-            Row::Chat(conversation) => {
+            Row::Chat(chat) => {
                 let template = how.template.ok_or(NO_TEMPLATE)?;
-                return chat::tokens(conversation, tokenizer, template, how.train_on_prompt);
+                return chat::tokens(chat, tokenizer, template, how.train_on_prompt);
             }
             Row::Text(text) => (vec![], tokenizer.encode(text)),
             Row::Completion { prompt, completion } => {
@@ -135,8 +162,9 @@ mod tests {
             (r#"{"instruction": "Count.", "input": "to 3", "output": "1 2", "text": "all of it"}"#, with),
         ];
         for (line, wanted) in cases {
-            let Ok(Row::Completion { prompt, completion }) = Row::parse(line.as_bytes()) else {
-                panic!("{line} is no completion")
+            let row = MarkedRow::parse(line.as_bytes()).map(|marked| marked.row);
+            let Ok(Row::Completion { prompt, completion }) = row else {
+                panic!("{line} is not a completion")
             };
             assert_eq!((prompt.as_str(), completion.as_str()), (wanted, "1 2"), "{line}");
         }
@@ -167,7 +195,7 @@ mod tests {
             (r#"{"instruction": 3, "output": "b"}"#, "has a \"instruction\" that is no string".into()),
         ];
         for (line, wanted) in cases {
-            assert_eq!(Row::parse(line.as_bytes()).err(), Some(wanted), "{line}");
+            assert_eq!(MarkedRow::parse(line.as_bytes()).err(), Some(wanted), "{line}");
         }
     }
 }

@@ -6,17 +6,24 @@ use std::path::Path;
 use super::chat::Tokens;
 use super::order::held_out;
 use super::preprocess::Preprocess;
-use super::row::Row;
+use super::marks::Mark;
+use super::row::{MarkedRow, Row};
 use crate::Error;
 
 /// All samples of a file.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Default, Debug)]
 pub struct Data {
     /// In the file's order.
     pub samples: Vec<Sample>,
     /// Samples of which nothing was left to be learned when they had lost their end. They are not among `samples`.
     pub dropped: usize,
-    /// Samples that are conversations.
+    /// The number of samples that their marks exclude, such as `"weight": 0` of a row or of each of its replies. They
+    /// are not among `samples`.
+    pub excluded: usize,
+    /// The number of conversations in which a token that ends a text follows a learned range and is not learned. A model
+    /// that is trained on them may not learn to stop.
+    pub unlearned_ends: usize,
+    /// The number of samples that are conversations.
     pub conversations: usize,
 }
 
@@ -61,20 +68,33 @@ impl Data {
         // Some editors begin a file with the mark of its encoding.
         let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
         let refuse = |line: usize, problem: String| Error::Data { path: path.to_owned(), line, problem };
-        let mut data = Data { samples: vec![], dropped: 0, conversations: 0 };
+        let mut data = Data::default();
         for (line, text) in (1..).zip(text.split(|&byte| byte == b'\n')) {
             if text.trim_ascii().is_empty() {
                 continue;
             }
-            let row = Row::parse(text).map_err(|problem| refuse(line, problem))?;
+            let MarkedRow { row, mark } = MarkedRow::parse(text).map_err(|problem| refuse(line, problem))?;
+            // An excluded row is read like all others, so that an error in it is not missed.
             let Tokens { ids, learned } = row.tokens(how).map_err(|problem| refuse(line, problem))?;
-            data.conversations += usize::from(matches!(row, Row::Chat(_)));
+            if mark == Mark::Excluded || learned.is_empty() {
+                data.excluded += 1;
+                continue;
+            }
+            if matches!(row, Row::Chat(_)) {
+                data.conversations += 1;
+                data.unlearned_ends += usize::from(has_unlearned_end(&ids, &learned, how.tokenizer.eos()));
+            }
             data.add(Sample { line, ids, learned, cut: false }, len);
         }
-        match (data.samples.len(), data.dropped) {
-            (0, 0) => Err(Error::NoSamples { path: path.to_owned() }),
-            (0, dropped) => Err(Error::NothingToLearn { path: path.to_owned(), dropped, len }),
-            _ => Ok(data),
+        let path = path.to_owned();
+        if !data.samples.is_empty() {
+            Ok(data)
+        } else if data.dropped > 0 {
+            Err(Error::NothingToLearn { path, dropped: data.dropped, len })
+        } else if data.excluded > 0 {
+            Err(Error::AllExcluded { path, excluded: data.excluded })
+        } else {
+            Err(Error::NoSamples { path })
         }
     }
 
@@ -108,7 +128,7 @@ impl Data {
         let (held, kept): (Vec<_>, Vec<_>) = samples.partition(|(i, _)| chosen.binary_search(i).is_ok());
         let of = |some: Vec<(usize, Sample)>| some.into_iter().map(|(_, sample)| sample).collect();
         self.samples = of(kept);
-        Ok(Data { samples: of(held), dropped: 0, conversations: self.conversations })
+        Ok(Data { samples: of(held), conversations: self.conversations, ..Data::default() })
     }
 
     /// Samples that were longer than a row.
@@ -127,6 +147,12 @@ impl Data {
     }
 }
 
+/// Returns true if the token that ends a text follows a learned range without being learned.
+fn has_unlearned_end(ids: &[u32], learned: &[Range<usize>], end: Option<u32>) -> bool {
+    let follows = |range: &Range<usize>| ids.get(range.end).copied();
+    end.is_some_and(|end| learned.iter().any(|range| follows(range) == Some(end)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,7 +161,7 @@ mod tests {
     fn data(samples: usize) -> Data {
         let sample =
             |line| Sample { line, ids: vec![1; line], learned: one_range(0..line), cut: line % 2 == 0 };
-        Data { samples: (1..=samples).map(sample).collect(), dropped: 2, conversations: 0 }
+        Data { samples: (1..=samples).map(sample).collect(), dropped: 2, ..Data::default() }
     }
 
     fn lines(data: &Data) -> Vec<usize> {
@@ -144,7 +170,7 @@ mod tests {
 
     #[test]
     fn labels_are_the_next_tokens_that_are_learned() {
-        let mut data = Data { samples: vec![], dropped: 0, conversations: 0 };
+        let mut data = Data::default();
         let sample = Sample { line: 1, ids: (10..18).collect(), learned: vec![0..2, 4..5, 6..8], cut: false };
         data.add(sample.clone(), 8);
         data.add(sample.clone(), 7);

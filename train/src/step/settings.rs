@@ -3,6 +3,7 @@
 use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::{Pairing, ProductTile};
 
+use crate::base::Base;
 use crate::{Config, Lora, Training};
 
 /// What tensors are in memory between the kernels of a step.
@@ -62,36 +63,58 @@ pub enum Unpacking {
     Apart,
 }
 
-/// What shapes a trainer.
+/// The settings of a [`Trainer`](super::Trainer). [`Settings::new`] has defaults for all but the model and the adapters.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Sizes of the model.
+    /// The sizes of the model.
     pub config: Config,
-    /// Settings of the adapters.
+    /// The settings of the adapters.
     pub lora: Lora,
-    /// Settings of the optimizer.
+    /// The settings of the optimizer.
     pub training: Training,
-    /// Which dimensions of a head RoPE rotates together.
+    /// The dimensions of a head that RoPE rotates together.
     pub pairing: Pairing,
-    /// Tokens of a micro-batch, padding among them.
+    /// The largest number of tokens in a micro-batch, with padding.
     pub tokens: usize,
-    /// Tokens whose logits are in memory at once.
+    /// The number of tokens whose logits are in memory at the same time.
     pub head_chunk: usize,
-    /// What the backward computes again.
+    /// The intermediate results that the backward computes again.
     pub recomputation: Recomputation,
-    /// How a step reaches the device.
+    /// The way a step is launched on the device.
     pub launch: Launch,
-    /// What tensors are in memory.
+    /// The type of the tensors in memory.
     pub precision: Precision,
-    /// The tiles of products in `bf16`.
+    /// The tiles of matmuls in `bf16`.
     pub tiles: Tiles,
-    /// What unpacks NF4.
+    /// The kernels that unpack NF4.
     pub unpacking: Unpacking,
-    /// By which instruction attention in `bf16` multiplies, of heads of 64 and 128 dimensions; of others it is `mma`.
+    /// The instruction that attention in `bf16` uses for heads of 64 and 128 dimensions. Other heads use `mma`.
     pub attention: TensorOp,
 }
 
 impl Settings {
+    /// Returns settings for adapters on a frozen model.
+    ///
+    /// The defaults are those of [`Training`], micro-batches of up to 1,024 tokens, the logits of 512 tokens in memory at
+    /// the same time, nothing computed again, one graph launch for a micro-batch, and `f32`, which every device supports.
+    /// Change a field of the result to change a setting.
+    pub fn new(base: &Base, lora: Lora) -> Settings {
+        Settings {
+            config: base.config.clone(),
+            lora,
+            training: Training::default(),
+            pairing: base.pairing,
+            tokens: 1024,
+            head_chunk: 512,
+            recomputation: Recomputation::None,
+            launch: Launch::Graph,
+            precision: Precision::F32,
+            tiles: Tiles::Fitting,
+            unpacking: Unpacking::Fitting,
+            attention: TensorOp::Wgmma,
+        }
+    }
+
     /// Tokens that have logits at once.
     pub(super) fn chunk(&self) -> u32 {
         self.head_chunk.min(self.tokens) as u32

@@ -102,19 +102,19 @@ pub(crate) struct Args {
     /// Learning rate
     #[arg(long, default_value_t = 2e-4, allow_negative_numbers = true, help_heading = "Optimizer")]
     pub(crate) lr: f64,
-    /// Shape of the learning rate after the warm-up
+    /// Shape of the learning rate after the warm-up, by the formulas of transformers
     #[arg(long, value_enum, default_value_t = Schedule::Cosine, help_heading = "Optimizer")]
     pub(crate) schedule: Schedule,
-    /// Number of steps over which the learning rate rises, or below 1 the share of all steps
+    /// Number of steps over which the learning rate rises from 0, or below 1 the share of all steps
     #[arg(
         long,
         value_name = "STEPS",
-        default_value_t = 0.03,
+        default_value_t = 0.0,
         allow_negative_numbers = true,
         help_heading = "Optimizer"
     )]
     pub(crate) warmup: f64,
-    /// Learning rate of the last step
+    /// Least learning rate, which the step after the last would have
     #[arg(
         long,
         value_name = "LR",
@@ -229,6 +229,17 @@ fn check_data(flag: &str, path: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Returns the checkpoint of the last step in a folder, if there is one.
+fn latest_checkpoint(out: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(out).ok()?.flatten();
+    let checkpoints = entries.filter_map(|entry| {
+        let step: u32 = entry.file_name().to_str()?.strip_prefix("checkpoint-")?.parse().ok()?;
+        let path = entry.path();
+        path.join(checkpoint::STATE).is_file().then_some((step, path))
+    });
+    checkpoints.max_by_key(|(step, _)| *step).map(|(_, path)| path)
+}
+
 /// The value of --eval.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum EvaluateOn {
@@ -287,11 +298,11 @@ impl From<BaseChoice> for BaseFormat {
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Schedule {
-    /// Half a cosine down to --lr-min
+    /// Half a cosine from --lr towards --lr-min
     Cosine,
-    /// A line down to --lr-min
+    /// A line from --lr towards --lr-min
     Linear,
-    /// The full rate
+    /// --lr in every step
     Constant,
 }
 
@@ -344,25 +355,24 @@ impl Args {
         self.check_out()
     }
 
-    /// Refuses a folder in use: an adapter is never written over by accident.
+    /// Refuses a folder in use: an adapter is never written over by accident. A dry run refuses the same folders as the
+    /// training that it stands for.
     fn check_out(&self) -> Result<(), Failure> {
         let out = &self.out;
-        if !self.dry_run {
-            metrics::check(out)?;
-        }
-        if is_used("--out", out)? && self.resume.is_none() && !self.dry_run {
-            return Err(Failure::Input(format!(
-                "--out {} is in use; name an empty folder, or go on from one of its checkpoints: --resume {}",
-                out.display(),
-                out.join("checkpoint-N").display()
-            )));
+        metrics::check(out)?;
+        if is_used("--out", out)? && self.resume.is_none() {
+            let resume = match latest_checkpoint(out) {
+                Some(folder) => format!(", or continue from its latest checkpoint: --resume {}", folder.display()),
+                None => String::new(),
+            };
+            return Err(Failure::Input(format!("--out {} is in use; name an empty folder{resume}", out.display())));
         }
         match disk::refusal(out) {
-            Some(error) if !self.dry_run => Err(Failure::Input(format!(
+            Some(error) => Err(Failure::Input(format!(
                 "--out {} cannot be written: {error}; name another folder",
                 out.display()
             ))),
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 

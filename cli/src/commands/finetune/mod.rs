@@ -14,6 +14,7 @@ use warpwright_engine::Model;
 use warpwright_engine::chat::{self, ChatTemplate};
 use warpwright_kernels::pipeline::lora::MAX_RANK;
 use warpwright_train::base::{self, Base};
+use warpwright_train::data::Data;
 use warpwright_train::peft::Shapes;
 
 use crate::failure::Failure;
@@ -35,6 +36,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let template = template(args, &model)?;
     let samples = Samples::read(args, &tokenizer, template.as_ref())?;
     let mut plan = Plan::new(args, &model, config, &samples)?;
+    warn_of_unlearned_ends(samples.training.data());
     if args.rank > MAX_RANK as usize {
         say(format!(
             "warning: an adapter of rank {} is for PEFT; run, logits and merge read ranks up to {MAX_RANK}",
@@ -57,6 +59,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let session = Session::new(args, &context, &plan, &base, &shapes, &fingerprint)?;
     session.train(&samples)?;
     interrupt::check()
+}
+
+/// Warns if the chat template leaves the token that ends a turn outside of what is learned.
+fn warn_of_unlearned_ends(data: &Data) {
+    if data.unlearned_ends > 0 {
+        say(format!(
+            "warning: in {} of {} conversations, the token that ends a reply is not learned, so the model may not learn to stop; \
+             move it into {{% generation %}} of the chat template",
+            data.unlearned_ends, data.conversations
+        ));
+    }
 }
 
 /// The model's chat template, with the date of the day that it may ask for.

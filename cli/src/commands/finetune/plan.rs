@@ -87,6 +87,7 @@ impl Plan {
         };
         settings.lora.check()?;
         settings.training.check()?;
+        check_rates(&schedule)?;
         let needs = needs(args, model, &settings)?;
         let weights = warpwright_engine::info::layer_weights(&model.outline)
             + warpwright_engine::info::head_weights(&model.outline);
@@ -281,6 +282,19 @@ fn check_flags(args: &Args, context: usize) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Refuses a warm-up that leaves no step with a learning rate above 0.
+fn check_rates(schedule: &Schedule) -> Result<(), Failure> {
+    let Schedule { warmup, total, lr, .. } = *schedule;
+    if lr > 0.0 && total == 1 && warmup > 0 {
+        return Err(Failure::Input(
+            "--warmup leaves nothing to train: the first step of a warm-up has a learning rate of 0, and there is only one \
+             step; use --warmup 0, or more steps"
+                .into(),
+        ));
+    }
+    Ok(())
+}
+
 /// Refuses nested absmax where nothing is quantized.
 fn check_absmax(args: &Args, model: &Model) -> Result<(), Failure> {
     let formats = base::formats(&model.outline, args.quantization());
@@ -307,6 +321,9 @@ fn count(data: &Data) -> String {
     }
     if data.dropped > 0 {
         samples += &format!(", {} dropped: their prompts fill a row", data.dropped);
+    }
+    if data.excluded > 0 {
+        samples += &format!(", {} excluded by their marks", data.excluded);
     }
     samples
 }
