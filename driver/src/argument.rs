@@ -2,7 +2,7 @@
 
 use ptx_gen::{Kind, Scalar, ShapeArg, Ty};
 
-use crate::element::{Element, ElementType, as_bytes};
+use crate::element::{ByValue, Element, ElementType, bytes_of};
 use crate::parameter::ParameterType;
 use crate::{Error, Region, TensorMap, TensorMapBuilder, View};
 
@@ -85,11 +85,11 @@ pub struct HostValue {
     tensor: Option<Region>,
 }
 
-/// A tensor map as an argument of a kernel of `ptx-gen`, and its tensor.
+/// A tensor map as an argument of a kernel of `ptx-gen`.
 ///
-/// Made by [`TensorMapBuilder::arg`] it names its tensor: launches keep it alive and are ordered by it, as by a buffer.
-/// Of one made from a [`TensorMap`] they know nothing: whoever encoded the map keeps the tensor alive, and orders the
-/// launch with other work on it.
+/// An argument made by [`TensorMapBuilder::arg`] knows its tensor. Launches keep the tensor alive and are ordered by it,
+/// as by a buffer. An argument made from a [`TensorMap`] by [`new`](Self::new) does not know its tensor, so that the
+/// caller must keep it alive and order the launches.
 ///
 /// ```
 /// # use warpwright_driver::*;
@@ -99,7 +99,8 @@ pub struct HostValue {
 /// let tiles = TensorMapBuilder::new(&matrix, &[32, 64]).boxed(&[32, 8]);
 /// // SAFETY: the matrix lives until the kernels that take the map have run.
 /// let map = unsafe { tiles.encode() }?; // an error below compute capability 9.0
-/// let tiles = MapArg::new(map, matrix.len()); // a field `InMap<f32>` of a kernel's arguments takes `&tiles`
+/// // SAFETY: as above, and the tensor is the matrix.
+/// let tiles = unsafe { MapArg::new(map, matrix.len()) }; // a field `InMap<f32>` of a kernel's arguments takes `&tiles`
 /// # Ok(())
 /// # }
 /// ```
@@ -107,10 +108,19 @@ pub struct HostValue {
 pub struct MapArg(HostValue);
 
 impl MapArg {
-    /// The map of a tensor of so many elements.
-    pub fn new(map: TensorMap, elements: usize) -> Self {
-        let bytes = as_bytes(&[map]).into();
-        Self(HostValue { ty: TensorMap::TYPE, bytes, elements: Some(elements), tensor: None })
+    /// Makes an argument of the map of a tensor of `elements` elements.
+    ///
+    /// # Safety
+    /// The caller must ensure that
+    /// - every launch that takes the argument keeps the obligations of [`TensorMapBuilder::encode`],
+    /// - the tensor has that many elements, because the kernel's contract relies on the number.
+    pub unsafe fn new(map: TensorMap, elements: usize) -> Self {
+        Self::encoded(map, elements, None)
+    }
+
+    fn encoded(map: TensorMap, elements: usize, tensor: Option<Region>) -> Self {
+        let bytes = bytes_of(&map).into();
+        Self(HostValue { ty: TensorMap::TYPE, bytes, elements: Some(elements), tensor })
     }
 
     /// The elements of the tensor.
@@ -124,21 +134,21 @@ impl MapArg {
 }
 
 impl<T: Element> TensorMapBuilder<T> {
-    /// The tensor map as an argument of a kernel of `ptx-gen`. The view is one, too: a launch keeps it alive and is
-    /// ordered with other work on it, an edge of a recorded graph follows from it, and a kernel that writes it takes no
-    /// other argument that shares its bytes.
+    /// Returns the tensor map as an argument of a kernel of `ptx-gen`.
+    ///
+    /// The view counts as an argument as well. A launch keeps it alive and is ordered with other work on it, edges of a
+    /// recorded graph follow from it, and a kernel that writes it takes no other argument that shares its bytes.
     ///
     /// # Errors
-    /// As [`encode`](Self::encode).
+    /// Returns an error in the cases of [`encode`](Self::encode).
     ///
     /// # Safety
-    /// Box and swizzle are those of the [tile](Self::tile) of the parameter for which the map is: copies of another box
-    /// would reach other shared memory than the kernel has set aside for them.
+    /// The caller must ensure that box and swizzle are those of the [tile](Self::tile) of the parameter that takes the
+    /// map, because copies of another box would reach shared memory that the kernel has not set aside for them.
     pub unsafe fn arg(&self) -> Result<MapArg, Error> {
         // SAFETY: launches keep the view alive, and are ordered with other work on it.
         let map = unsafe { self.encode() }?;
-        let MapArg(value) = MapArg::new(map, self.elements());
-        Ok(MapArg(HostValue { tensor: Some(self.region().clone()), ..value }))
+        Ok(MapArg::encoded(map, self.elements(), Some(self.region().clone())))
     }
 }
 
@@ -148,9 +158,9 @@ impl HostArg {
         Self::Scalar(<T as Ty>::KIND, value.to_bits64())
     }
 
-    /// Anything by value.
-    pub fn value<T: Element>(value: T) -> Self {
-        Self::Value(HostValue { ty: T::TYPE, bytes: as_bytes(&[value]).into(), elements: None, tensor: None })
+    /// Makes an argument that is passed by value.
+    pub fn value<T: ByValue>(value: T) -> Self {
+        Self::Value(HostValue { ty: T::TYPE, bytes: bytes_of(&value).into(), elements: None, tensor: None })
     }
 
     /// What the launch contract sees of it.

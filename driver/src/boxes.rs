@@ -1,7 +1,7 @@
 //! Copies and fills of two and three dimensions.
 
 use crate::element::{Element, ElementType};
-use crate::queue::{Copy, CopyShape, Fill, FillShape, Work, word_of};
+use crate::queue::{CopyShape, FillShape, MemoryCopy, MemoryFill, Work, word_of};
 use crate::{Error, Region, View};
 
 /// Elements of a view that lie in rows and slices, from one of them on.
@@ -40,7 +40,7 @@ impl<T> Clone for Boxed<'_, T> {
     }
 }
 
-impl<T> std::marker::Copy for Boxed<'_, T> {}
+impl<T> Copy for Boxed<'_, T> {}
 
 /// A box within memory, in bytes and rows.
 struct Place {
@@ -141,7 +141,7 @@ impl Work {
             }
         };
         match word_of(&place.region, value) {
-            Ok((value, width)) if width as usize == T::TYPE.size() => Ok(Self::Fill(Fill::new(
+            Ok((value, width)) if width as usize == T::TYPE.size() => Ok(Self::Fill(MemoryFill::new(
                 place.region,
                 value,
                 width,
@@ -170,7 +170,7 @@ pub(crate) fn box_copy<T: Element>(
     from: Boxed<'_, T>,
     to: Boxed<'_, T>,
     extent: [usize; 3],
-) -> Result<Copy, Error> {
+) -> Result<MemoryCopy, Error> {
     const WHAT: &str = "copy of a box";
     let extent = or_nothing(extent);
     let (from, to) = (from.place(WHAT, extent)?, to.place(WHAT, extent)?);
@@ -184,7 +184,7 @@ pub(crate) fn box_copy<T: Element>(
         from: [from.pitch, from.height],
         to: [to.pitch, to.height],
     };
-    Ok(Copy::new(from.region, to.region, Some(shape)))
+    Ok(MemoryCopy::new(from.region, to.region, Some(shape)))
 }
 
 /// Whether two boxes of one memory share an element: exact where their rows and slices are alike, and else by their

@@ -23,6 +23,7 @@
 //! | 908 | `STREAM_CAPTURE_WRONG_THREAD` | [`capture`] ends on the thread that it began on |
 
 use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -280,7 +281,7 @@ unsafe fn begin_raw(
         // SAFETY: the caller vouches for the stream.
         return unsafe { cu_if_there!(driver, cuStreamBeginCapture_v2(raw, mode)) };
     };
-    let (graph, _calls) = graph.begin();
+    let (graph, _calls) = graph.begin_whole();
     let (full, count, after) = (std::ptr::null(), after.len(), after.as_ptr());
     // SAFETY: the caller vouches for the stream and the nodes. Without records the edges are full.
     unsafe { cu_if_there!(driver, cuStreamBeginCaptureToGraph(raw, graph, after, full, count, mode)) }
@@ -304,10 +305,14 @@ impl Capture<'_> {
         self.stream
     }
 
-    /// Captures two chains side by side: `work` gets this queue and one over `other`, which joins at the end.
+    /// Captures two chains that run at the same time: `work` receives this queue and a queue over `other`, which joins
+    /// this one at the end.
+    ///
+    /// The chains join even if `work` panics, so that the panic may be caught within the capture.
     ///
     /// # Errors
-    /// What `work` returns, a stream of another context or in another capture, or what the driver refuses.
+    /// Returns an error if `work` does, if `other` is of another context or in another capture, or if the driver refuses
+    /// a call.
     pub fn fork(
         &mut self,
         other: &Stream,
@@ -320,10 +325,13 @@ impl Capture<'_> {
         self.draw_in(other, &forked)?;
         let (captured, pushed) = (self.captured.clone(), self.pushed.clone());
         let mut second = Capture { stream: other, captured, pushed, into: self.into.clone() };
-        let result = work(self, &mut second);
-        // Joined also after an error, so that the error is that of `work` and not of a fork left open.
+        let result = catch_unwind(AssertUnwindSafe(|| work(self, &mut second)));
+        // Joined also after a failure, so that the capture fails by what `work` did and not by a fork left open.
         let join = joined.record(other).and_then(|()| self.join(other, &joined));
-        result.and(join)
+        match result {
+            Ok(result) => result.and(join),
+            Err(panic) => resume_unwind(panic),
+        }
     }
 
     /// Draws a stream into the capture: it waits for an event of it.
@@ -364,7 +372,7 @@ impl Queue for Capture<'_> {
         work.expect_in(self.stream.context())?;
         work.touches().try_for_each(|(_, region, _)| refuse_memory(region, "captured work"))?;
         {
-            let _calls = self.into.as_ref().map(|graph| graph.begin());
+            let _calls = self.into.as_ref().map(|graph| graph.begin_whole());
             let _state = self.stream.timeline().lock();
             let _current = self.stream.context().enter()?;
             work.call(self.stream.context().driver(), self.stream)?;

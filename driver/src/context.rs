@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use driver_sys::{CUcontext, CUresult, CUstream, CUstream_flags, CUstreamCaptureStatus};
 
+use crate::callback::ProgramObject;
 use crate::driver_error::DriverError;
 use crate::gate::untold;
 use crate::limits::Limits;
@@ -394,6 +395,22 @@ pub(crate) fn expect_same(what: &str, theirs: &Context, user: &str, ours: &Conte
     if theirs.same(ours) { Ok(()) } else { Err(wrong_context(what, theirs, user, ours)) }
 }
 
+/// Refuses to pass a context or a device of one loaded driver to another, where its handle would mean something else.
+pub(crate) fn expect_same_driver(
+    (what, their_driver): (impl FnOnce() -> String, &Driver),
+    (user, our_driver): (&str, &Driver),
+) -> Result<(), Error> {
+    if their_driver.same(our_driver) {
+        return Ok(());
+    }
+    Err(Error::WrongContext {
+        what: what(),
+        theirs: format!("the driver {}", their_driver.origin()),
+        user: user.to_string(),
+        ours: format!("the driver {}", our_driver.origin()),
+    })
+}
+
 #[cold]
 fn wrong_context(what: &str, theirs: &Context, user: &str, ours: &Context) -> Error {
     Error::WrongContext {
@@ -404,8 +421,8 @@ fn wrong_context(what: &str, theirs: &Context, user: &str, ours: &Context) -> Er
     }
 }
 
-/// What is dropped outside of all locks.
-type Left = Vec<Box<dyn std::any::Any + Send + Sync>>;
+/// Objects that are dropped outside of all locks.
+type Left = Vec<ProgramObject>;
 
 impl Resources {
     fn retain(device: &Device) -> Result<Self, Error> {

@@ -103,6 +103,11 @@ impl Driver {
         Ok(Self(inner))
     }
 
+    /// Returns true if both are the same loaded driver.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+
     /// The raw functions.
     pub fn api(&self) -> &'static Api {
         self.0.library.api()

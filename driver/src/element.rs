@@ -1,4 +1,4 @@
-//! What buffers hold, and what kernels take by value: plain types.
+//! The types of elements of buffers, and of values that kernels take.
 
 use ptx_gen::{Kind, bf16, f16};
 
@@ -24,17 +24,46 @@ use ptx_gen::{Kind, bf16, f16};
 /// ```
 ///
 /// # Safety
-/// - Every pattern of bits is a value of the type, and it has no padding.
-/// - It holds no reference or pointer to memory of the host.
+/// - Every pattern of bits must be a value of the type, and the type must have no padding.
+/// - The type must not contain a reference or a pointer to memory of the host.
+/// - The bits must not promise anything, because safe code can choose them. For example, an address that a kernel uses
+///   without a check must not be an element. This is why [`TensorMap`](crate::TensorMap) is not one.
+/// - [`TYPE`](Self::TYPE) must have the size and the alignment of the type, as [`ElementType::of`]`::<Self>` has.
 pub unsafe trait Element: Copy + Send + Sync + 'static {
-    /// What errors and checks say of it.
+    /// The name, the size and the alignment of the type.
     const TYPE: ElementType;
 
-    /// So many elements of all bits zero.
+    /// Returns `len` elements of all bits zero.
     fn zeros(len: usize) -> Vec<Self> {
-        // SAFETY: every pattern of bits is a value.
-        vec![unsafe { std::mem::zeroed() }; len]
+        zeroed(len)
     }
+}
+
+/// A type that a kernel takes by value: an [`Element`], or a [`TensorMap`](crate::TensorMap).
+///
+/// In contrast to an element, such a value cannot be read from memory.
+///
+/// ```
+/// use warpwright_driver::{ByValue, TensorMap};
+///
+/// fn size<T: ByValue>() -> usize {
+///     T::TYPE.size()
+/// }
+///
+/// assert_eq!((size::<f32>(), size::<[u32; 2]>(), size::<TensorMap>()), (4, 8, 128));
+/// ```
+///
+/// # Safety
+/// - The type must have no padding, and must not contain a reference or a pointer to memory of the host.
+/// - [`TYPE`](Self::TYPE) must have its size and its alignment.
+pub unsafe trait ByValue: Copy + 'static {
+    /// The name, the size and the alignment of the type.
+    const TYPE: ElementType;
+}
+
+// SAFETY: an element has no padding, and its type is its own.
+unsafe impl<T: Element> ByValue for T {
+    const TYPE: ElementType = T::TYPE;
 }
 
 /// The type of an element: its name, its size and its alignment.
@@ -51,38 +80,66 @@ pub struct ElementType {
     name: &'static str,
     size: u32,
     align: u32,
-    kind: Option<Kind>,
+    sort: Sort,
+}
+
+/// The sort of a type. Types of different sorts are different, whatever their names are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sort {
+    /// A type that kernels of `ptx-gen` know.
+    Number(Kind),
+    /// A type with fields, or a number that kernels of `ptx-gen` do not know.
+    Plain,
+    /// A tensor map, of which no other type can be.
+    TensorMap,
 }
 
 impl ElementType {
-    /// A type with fields. Two types of one name and size count as the same.
+    /// Describes a type with fields. Two types with the same name, size and alignment count as the same type.
+    ///
+    /// # Panics
+    /// Panics if the type has 4 GiB or more. In a constant, as in an implementation of [`Element`], this is an error of
+    /// the compiler.
     pub const fn of<T>(name: &'static str) -> Self {
-        Self { name, size: size_of::<T>() as u32, align: align_of::<T>() as u32, kind: None }
+        Self::with_sort::<T>(name, Sort::Plain)
     }
 
-    /// A type that kernels of `ptx-gen` know.
+    /// Describes tensor maps.
+    pub(crate) const fn tensor_map<T>() -> Self {
+        Self::with_sort::<T>("tensor map", Sort::TensorMap)
+    }
+
+    const fn with_sort<T>(name: &'static str, sort: Sort) -> Self {
+        assert!(size_of::<T>() <= u32::MAX as usize, "an element has less than 4 GiB");
+        Self { name, size: size_of::<T>() as u32, align: align_of::<T>() as u32, sort }
+    }
+
+    /// Describes a type that kernels of `ptx-gen` know.
     pub const fn number(kind: Kind, name: &'static str, size: u32) -> Self {
-        Self { name, size, align: size, kind: Some(kind) }
+        Self { name, size, align: size, sort: Sort::Number(kind) }
     }
 
-    /// Its name: `f32`.
+    /// Returns its name, for example `f32`.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Its size in bytes.
+    /// Returns its size in bytes.
     pub fn size(&self) -> usize {
         self.size as usize
     }
 
-    /// Its alignment in bytes.
+    /// Returns its alignment in bytes.
     pub fn align(&self) -> usize {
         self.align as usize
     }
 
-    /// What `ptx-gen` calls it, if it has it.
+    /// Returns the kind of number that it is in `ptx-gen`, if it is one.
     pub fn kind(&self) -> Option<Kind> {
-        self.kind
+        match self.sort {
+            Sort::Number(kind) => Some(kind),
+            Sort::Plain | Sort::TensorMap => None,
+        }
     }
 }
 
@@ -98,7 +155,11 @@ macro_rules! numbers {
         unsafe impl Element for $t {
             const TYPE: ElementType = {
                 let kind: Option<Kind> = $kind;
-                ElementType { name: name_of(kind, stringify!($t)), size: $size, align: $size, kind }
+                let sort = match kind {
+                    Some(kind) => Sort::Number(kind),
+                    None => Sort::Plain,
+                };
+                ElementType { name: name_of(kind, stringify!($t)), size: $size, align: $size, sort }
             };
         }
     )*};
@@ -132,6 +193,19 @@ numbers! {
 // SAFETY: elements without padding lie side by side.
 unsafe impl<T: Element, const N: usize> Element for [T; N] {
     const TYPE: ElementType = ElementType::of::<Self>(T::TYPE.name);
+}
+
+/// Returns `len` elements of all bits zero. The trait's own method is not used within the crate, because an
+/// implementation can replace it.
+pub(crate) fn zeroed<T: Element>(len: usize) -> Vec<T> {
+    // SAFETY: every pattern of bits is a value.
+    vec![unsafe { std::mem::zeroed() }; len]
+}
+
+/// Returns the bytes of a value that a kernel takes.
+pub(crate) fn bytes_of<T: ByValue>(value: &T) -> &[u8] {
+    // SAFETY: the value has no padding.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
 /// The bytes of elements.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use driver_sys::{CUgraphExecUpdateResult, CUgraphInstantiateResult};
 
 use crate::DriverError;
+use crate::graph::races::Race;
 use crate::module_error::ModuleError;
 
 /// Why there is no driver to talk to.
@@ -233,6 +234,15 @@ pub enum Error {
         other_name: String,
         /// The buffer.
         buffer: String,
+    },
+    /// A graph in which nodes touch the same bytes without an order ([`Graph::races`](crate::Graph::races)).
+    Races {
+        /// The operation that was refused.
+        what: &'static str,
+        /// The first race.
+        first: Box<Race>,
+        /// The number of other races.
+        others: usize,
     },
     /// A graph that the driver would not instantiate.
     Instantiate {

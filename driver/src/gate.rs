@@ -37,14 +37,15 @@ pub(crate) fn is_untold() -> bool {
     UNTOLD.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Runs a function of the host, which does not unwind.
-pub(crate) fn host_function(function: impl FnOnce()) {
-    IN_HOST_FUNCTION.set(true);
+/// Runs a function of the host, which must not unwind: calls to the driver that destructors make in it are put off.
+pub(crate) fn in_host_function(function: impl FnOnce()) {
+    let before = IN_HOST_FUNCTION.replace(true);
     function();
-    IN_HOST_FUNCTION.set(false);
+    IN_HOST_FUNCTION.set(before);
 }
 
-fn in_host_function() -> bool {
+/// Returns true if this thread runs a function of the host.
+fn is_in_host_function() -> bool {
     IN_HOST_FUNCTION.try_with(Cell::get).unwrap_or(false)
 }
 
@@ -92,7 +93,7 @@ impl Gate {
 
     /// Makes such calls now, or not at all while a capture lasts.
     pub(crate) fn pass_now<T>(&self, calls: impl FnOnce() -> T) -> Option<T> {
-        if in_host_function() {
+        if is_in_host_function() {
             return None;
         }
         self.catch_up();
@@ -103,7 +104,7 @@ impl Gate {
     /// Makes a destructor's calls now, or once no capture is left. What they return is dropped outside of the lock:
     /// whatever has a destructor of this crate must be returned, because that would come here again.
     pub(crate) fn pass<T: 'static>(&self, calls: impl FnOnce() -> T + Send + 'static) {
-        if in_host_function() {
+        if is_in_host_function() {
             return self.put_off(calls);
         }
         let captures = read(&self.captures);
@@ -118,7 +119,7 @@ impl Gate {
 
     /// The same calls with something that the caller lends, or what they need back where they cannot be made now.
     pub(crate) fn pass_with<W, T>(&self, with: W, calls: impl FnOnce(W) -> T) -> Result<(), W> {
-        if in_host_function() {
+        if is_in_host_function() {
             return Err(with);
         }
         let captures = read(&self.captures);

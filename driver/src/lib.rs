@@ -1,67 +1,12 @@
-//! Safe CUDA driver handles, typed launches and hand-built graphs.
+//! Safe CUDA driver handles, typed launches and graphs.
 //!
-//! The driver is found and opened at run time; nothing is linked and no CUDA version is chosen when building. What
-//! is here:
+//! The driver is found and opened at run time. You do not link it, and you do not choose a CUDA version when you build.
 //!
-//! - [`Driver`], [`Device`], [`Context`], [`Stream`], [`Event`]: the driver's objects. Each keeps alive what it needs.
-//! - [`Buffer`], [`Pinned`], [`Managed`], [`Registered`] and [`View`]: memory, and parts of it to hand to kernels.
-//!   [`Boxed`]: rows and slices of it. [`MemoryPool`]: memory in the order of a stream. [`GrowableBuffer`]: memory that
-//!   grows where it is. [`Staging`]: much memory of the host, copied to the device at the speed of the bus.
-//! - [`kernel!`], [`Module`], [`Library`] and [`Function`]: kernels of PTX, cubins and fatbins of any source, with typed
-//!   arguments that are compared with the text. [`LaunchConfig`]: the shape of a launch. [`TensorMap`]: a tensor as an
-//!   argument.
-//! - [`Kernel`]: a kernel of `ptx-gen`, built, compiled and loaded; its arguments are typed by its `args!`.
-//! - [`Queue`]: what takes work. A [`Stream`] runs it, a [`Recorder`] makes it a graph whose edges follow from what
-//!   each launch reads and writes, or one pipeline of overlapped kernels, a [`Capture`] has the driver make one.
-//! - [`Graph`] and [`GraphExec`]: nodes and edges by hand, replayed, with arguments changed in place. An edge is full,
-//!   or [programmatic](EdgeKind::Programmatic): the later kernel starts early and waits by itself.
-//!   [`Conditional`] nodes branch and loop on the device.
-//!
-//! Without a GPU, the emulator takes the driver's place: [`Driver::of`]`(warpwright_cuda_emu::library())` in the same
-//! program, or its shared library by the environment variable `WARPWRIGHT_LIBCUDA`, which names the driver to load.
-//!
-//! # From the driver to a result
-//!
-//! A driver is found, opened and started; without one the error says what was tried. A [`Context`] takes a device into use.
+//! # A first program
 //!
 //! ```
-//! # use warpwright_driver::*;
-//! # fn main() -> Result<(), Error> {
-//! # let driver = Driver::of(warpwright_cuda_emu::library())?;
-//! # /*
-//! let driver = Driver::load()?;
-//! # */
-//! let device = driver.device(0)?;
-//! println!("{device}, driver for CUDA {:?}", driver.version());
-//! let context = Context::new(&device)?;
-//! # Ok(())
-//! # }
-//! ```
+//! use warpwright_driver::prelude::*;
 //!
-//! Memory is a [`Buffer`], and parts of it are [`View`]s, which keep it alive. What waits for nobody is given to a [`Stream`].
-//!
-//! ```
-//! # use warpwright_driver::*;
-//! # fn main() -> Result<(), Error> {
-//! # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
-//! let x = Buffer::from_slice(&context, &[1.0f32, 2.0, 3.0])?.labelled("x"); // errors show the label
-//! let y = Buffer::<f32>::zeroed(&context, 3)?;
-//! let stream = Stream::new(&context)?;
-//! stream.copy(&x.view_range(1..3), &y.view_range(0..2))?; // queued
-//! stream.fill(&y.view_range(2..3), 9.0)?; // queued behind it
-//! assert_eq!(stream.read(&y)?, [2.0, 3.0, 9.0]); // waits for both
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! A kernel may be anybody's PTX. [`kernel!`] declares it, and what was loaded is compared with the declaration: loading is
-//! `unsafe`, because only its author knows what a kernel does, and launching is not.
-//!
-//! ```
-//! # use warpwright_driver::*;
-//! # fn main() -> Result<(), Error> {
-//! # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
-//! # let stream = Stream::new(&context)?;
 //! const PTX: &str = "
 //! .version 7.0
 //! .target sm_70
@@ -87,23 +32,73 @@
 //!     ret;
 //! }
 //! ";
+//!
 //! kernel! {
 //!     /// `y = a y`
 //!     pub struct Scale = "scale"(n: u32, a: f32, y: &mut [f32]);
 //! }
 //!
-//! let module = Module::load(&context, PTX)?;
-//! // SAFETY: the kernel stays below `n`, and changes nothing but `y`.
-//! let scale = unsafe { Scale::load(&module) }?;
-//! let y = Buffer::from_slice(&context, &[1.0, 2.0, 3.0])?;
-//! scale.launch(&stream, LaunchConfig::line(1, 128), 3, 10.0, &y)?;
-//! assert_eq!(stream.read(&y)?, [10.0, 20.0, 30.0]);
+//! fn main() -> Result<(), Error> {
+//! #   let driver = Driver::of(warpwright_cuda_emu::library())?;
+//! #   /*
+//!     let driver = Driver::load()?;
+//! #   */
+//!     let device = driver.device(0)?;
+//!     println!("{device}, driver for CUDA {:?}", driver.version());
+//!     let context = Context::new(&device)?;
+//!     let module = Module::load(&context, PTX)?;
+//!     // SAFETY: the kernel stays below `n`, and changes only `y`.
+//!     let scale = unsafe { Scale::load(&module) }?;
+//!
+//!     let y = Buffer::from_slice(&context, &[1.0, 2.0, 3.0])?;
+//!     let stream = Stream::new(&context)?;
+//!     scale.launch(&stream, LaunchConfig::line(1, 128), 3, 10.0, &y)?;
+//!     assert_eq!(stream.read(&y)?, [10.0, 20.0, 30.0]);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! [`kernel!`] declares a kernel of any PTX. `load` compares the declaration with the text and with what the driver
+//! reports. Loading is `unsafe`, because only the author of a kernel knows which memory it touches. Launching is safe.
+//!
+//! The [`prelude`] has the names that most programs need. No name of this crate is a name of Rust's own prelude.
+//!
+//! # Contents
+//!
+//! - [`Driver`], [`Device`], [`Context`], [`Stream`] and [`Event`] are the driver's objects. Each keeps alive what it
+//!   needs.
+//! - [`Buffer`], [`Pinned`], [`Managed`] and [`Registered`] are memory. A [`View`] is a part of it that keeps it alive, and
+//!   a [`Boxed`] view has rows and slices. [`MemoryPool`] allocates in the order of a stream, [`GrowableBuffer`] grows in
+//!   place, and [`Staging`] uploads much host memory.
+//! - [`kernel!`], [`Module`], [`Library`] and [`Function`] are kernels from PTX, cubins and fatbins, with typed arguments.
+//!   [`LaunchConfig`] is the shape of a launch. A [`TensorMap`] is a tensor as an argument.
+//! - [`Kernel`] is a kernel of `ptx-gen` that was built, compiled and loaded. Its `args!` type its arguments.
+//! - [`Queue`] is a destination for GPU work. A [`Stream`] runs the work. A [`Recorder`] makes a graph of it whose edges
+//!   follow from what each launch reads and writes. In a [`Capture`] the driver makes the graph.
+//! - [`Graph`] and [`GraphExec`] are nodes and edges by hand. A graph is launched any number of times, and its arguments
+//!   change in place. Edges are full or [programmatic](EdgeKind::Programmatic). [`Conditional`] nodes branch and loop on
+//!   the device.
+//!
+//! # Memory and streams
+//!
+//! Memory is a [`Buffer`], and work is queued on a [`Stream`].
+//!
+//! ```
+//! # use warpwright_driver::*;
+//! # fn main() -> Result<(), Error> {
+//! # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+//! let x = Buffer::from_slice(&context, &[1.0f32, 2.0, 3.0])?.labelled("x"); // errors show the label
+//! let y = Buffer::<f32>::zeroed(&context, 3)?;
+//! let stream = Stream::new(&context)?;
+//! stream.copy(&x.view_range(1..3), &y.view_range(0..2))?; // queued
+//! stream.fill(&y.view_range(2..3), 9.0)?; // queued after the copy
+//! assert_eq!(stream.read(&y)?, [2.0, 3.0, 9.0]); // waits for both
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Work in one stream runs in order. Work of two streams that meets on the same bytes needs an [`Event`] between, and is
-//! refused without one ([`Error::UnorderedStreams`]). Events also tell the time.
+//! Work in one stream runs in order. Work of two streams on the same bytes needs an [`Event`] between them and is refused
+//! without one ([`Error::UnorderedStreams`]). Events also measure time.
 //!
 //! ```
 //! # use warpwright_driver::*;
@@ -112,7 +107,8 @@
 //! # let stream = Stream::new(&context)?;
 //! let other = Stream::new(&context)?;
 //! let x = Buffer::<f32>::zeroed(&context, 1000)?;
-//! let (start, filled) = (Event::new(&context)?, Event::new(&context)?);
+//! let start = Event::new(&context)?;
+//! let filled = Event::new(&context)?;
 //! start.record(&stream)?;
 //! stream.fill(&x, 1.0)?;
 //! filled.record(&stream)?;
@@ -126,19 +122,20 @@
 //!
 //! # Graphs
 //!
-//! A [`Graph`] is work with its order, given to the device in one call as often as one likes. By hand, each node names those
-//! that it comes after:
+//! A [`Graph`] is work with its order, which the device receives in one call. When you build it by hand, you name for
+//! each node the nodes that it comes after. If you forget an edge, so that two nodes could touch the same bytes at the
+//! same time, [`Graph::instantiate`] refuses the graph and names both.
 //!
 //! ```
 //! # use warpwright_driver::*;
 //! # fn main() -> Result<(), Error> {
 //! # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
 //! # let stream = Stream::new(&context)?;
-//! let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?, Buffer::<f32>::zeroed(&context, 4)?);
+//! let x = Buffer::<f32>::zeroed(&context, 4)?;
+//! let y = Buffer::<f32>::zeroed(&context, 4)?;
 //! let mut graph = Graph::new(&context)?;
 //! let filled = graph.fill(&[], &x, 1.0)?;
 //! graph.copy(&[filled], &x, &y)?;
-//! assert!(graph.races().is_empty());
 //! let mut exec = graph.instantiate()?;
 //! exec.launch(&stream)?;
 //! exec.set(filled, Work::fill(&x, 5.0)?)?; // in place
@@ -148,8 +145,8 @@
 //! # }
 //! ```
 //!
-//! Recorded, the edges follow from what each piece of work reads and writes. Captured, the driver sees the work and draws them.
-//! All three places take work by one trait, so that it is written once:
+//! In a recorded graph the edges follow from what the work reads and writes. In a captured graph the driver adds them. All
+//! three destinations implement [`Queue`], so that you write the work once:
 //!
 //! ```
 //! # use warpwright_driver::*;
@@ -161,7 +158,8 @@
 //!     queue.copy(x, y)
 //! }
 //!
-//! let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?, Buffer::<f32>::zeroed(&context, 4)?);
+//! let x = Buffer::<f32>::zeroed(&context, 4)?;
+//! let y = Buffer::<f32>::zeroed(&context, 4)?;
 //! step(&mut &stream, &x, &y)?; // runs
 //! let mut recorder = Recorder::new(&context)?;
 //! step(&mut recorder, &x, &y)?;
@@ -177,13 +175,14 @@
 //!
 //! # Without a GPU
 //!
-//! `warpwright-cuda-emu` is the driver API with a device that is a program: all examples here run on it. Tests link it
-//! (`Driver::of(warpwright_cuda_emu::library())`); a program that is built already finds it as `libcuda.so.1`. What a GPU lets
-//! pass is an error there, which names the kernel, the line and the thread.
+//! `warpwright-cuda-emu` is the driver API with a device that is a program, and all examples here run on it. Tests link
+//! it and call [`Driver::of`]`(warpwright_cuda_emu::library())`. An existing program finds its shared library as
+//! `libcuda.so.1`, or by the environment variable `WARPWRIGHT_LIBCUDA`, which names the driver to load. Mistakes that a
+//! GPU tolerates are errors there, with the kernel, the line and the thread.
 //!
 //! # Kernels written in Rust
 //!
-//! A [`Kernel`] is one of `ptx-gen`: built, compiled and loaded, with its arguments typed.
+//! A [`Kernel`] is a kernel of `ptx-gen`, built, compiled and loaded, with typed arguments.
 //!
 //! ```
 //! # use ptx_gen::{args, Builder, Cpu, Dev, Grid, In, KernelDef, Out, Shape, ShapeError, Side};
@@ -202,7 +201,7 @@
 //! #         a.y.iter_mut().zip(a.x).for_each(|(y, x)| *y = x + a.add);
 //! #     }
 //! # }
-//! use warpwright_driver::*;
+//! use warpwright_driver::prelude::*;
 //!
 //! # fn main() -> Result<(), Error> {
 //! # let driver = Driver::of(warpwright_cuda_emu::library())?;
@@ -213,7 +212,8 @@
 //! let stream = Stream::new(&context)?;
 //! // SAFETY: the program stays below `n`, and the contract refuses buffers that are shorter.
 //! let add = unsafe { Kernel::load(&context, Add) }?; // y = x + add
-//! let (x, y) = (Buffer::from_slice(&context, &[1.0, 2.0])?, Buffer::zeroed(&context, 2)?);
+//! let x = Buffer::from_slice(&context, &[1.0, 2.0])?;
+//! let y = Buffer::zeroed(&context, 2)?;
 //!
 //! let mut recorder = Recorder::new(&context)?;
 //! recorder.launch(&add, AddArgs { x: &x, y: &y, n: 2, add: 10.0 })?;
@@ -232,9 +232,10 @@
 //! # }
 //! ```
 //!
-//! With the feature `derive`, `#[derive(Element)]` makes a struct of numbers an [`Element`].
+//! # Features
 //!
-//! Nothing is printed. With the feature `tracing`, its events tell what errors cannot, such as a failure in a destructor.
+//! - `derive` adds `#[derive(Element)]`, which makes a struct of numbers an [`Element`].
+//! - `tracing` logs failures that cannot be returned, for example those in destructors. The crate never prints.
 
 #![allow(unsafe_code)]
 #![deny(missing_debug_implementations)]
@@ -278,6 +279,7 @@ mod args;
 mod argument;
 mod boxes;
 mod cache;
+mod callback;
 mod capture;
 mod config;
 mod context;
@@ -304,6 +306,7 @@ mod occupancy;
 mod order;
 mod parameter;
 mod peer;
+pub mod prelude;
 mod ptx;
 mod queue;
 mod recorder;
@@ -330,7 +333,7 @@ pub use context::{Context, Current};
 pub use device::{Device, Properties};
 pub use driver::{Driver, driver_load_error, is_driver_available};
 pub use driver_error::{Absent, DriverError};
-pub use element::{Element, ElementType};
+pub use element::{ByValue, Element, ElementType};
 pub use error::{Error, LaunchProblem, LoadError, Stale};
 pub use event::{Event, EventHandle};
 pub use function::Function;
@@ -358,13 +361,13 @@ pub use module::Module;
 pub use module_error::{ModuleError, ModuleReason, PtxLine};
 pub use occupancy::SuggestedBlock;
 pub use parameter::{Parameter, ParameterType};
-pub use ptx_gen::{Access, Elem, Geometry, Kind, Param, ParamKind, bf16, f16};
-pub use queue::{Copy, Fill, Hazard, Queue, Work};
+pub use ptx_gen::{Access, Elem, Geometry, Kind, Param, ParamKind, Swizzle, bf16, f16};
+pub use queue::{Hazard, MemoryCopy, MemoryFill, Queue, Work};
 pub use recorder::Recorder;
 pub use regions::CaptureMode;
 pub use stream::Stream;
 pub use stream_work::WaitFor;
-pub use tensor_map::{Swizzle, TensorMap, TensorMapBuilder};
+pub use tensor_map::{TensorMap, TensorMapBuilder};
 pub use upload::Staging;
 pub use uses::Use;
 #[cfg(feature = "derive")]

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use driver_sys::{CUfunction, CUjit_option, CUmodule};
 
+use crate::callback::ProgramObject;
 use crate::driver::trimmed;
 use crate::driver_error::DriverError;
 use crate::image::JitOptions;
@@ -217,7 +218,7 @@ impl Drop for ModuleInner {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.loaded, Loaded::Elsewhere) {
             Loaded::Here => self.context.release(Release::Module(self.raw)),
-            Loaded::ByLibrary(library) => self.context.release(Release::Object(Box::new(library))),
+            Loaded::ByLibrary(library) => self.context.release(Release::Object(ProgramObject::new(library))),
             Loaded::Elsewhere => {}
         }
     }

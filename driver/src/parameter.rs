@@ -2,7 +2,7 @@
 
 use ptx_gen::{Access, Param, ParamKind};
 
-use crate::element::{Element, ElementType};
+use crate::element::{ByValue, Element, ElementType};
 
 /// A parameter of a kernel: its name, and what it takes.
 ///
@@ -62,8 +62,8 @@ impl Parameter {
         Self { name, ty: ParameterType::Buffer(T::TYPE, access) }
     }
 
-    /// A `T` by value.
-    pub const fn value<T: Element>(name: &'static str) -> Self {
+    /// Declares a `T` that is passed by value.
+    pub const fn value<T: ByValue>(name: &'static str) -> Self {
         Self { name, ty: ParameterType::Value(T::TYPE) }
     }
 
@@ -81,7 +81,7 @@ impl From<&Param> for Parameter {
         let ty = match param.kind {
             ParamKind::Buffer(kind, access) => ParameterType::Buffer(kind.into(), access),
             ParamKind::Scalar(kind) => ParameterType::Value(kind.into()),
-            ParamKind::TensorMap(..) => ParameterType::Value(crate::TensorMap::TYPE),
+            ParamKind::TensorMap(..) => ParameterType::Value(<crate::TensorMap as ByValue>::TYPE),
         };
         Self { name: param.name, ty }
     }

@@ -4,17 +4,20 @@ use driver_sys::CUDA_MEMCPY3D_PEER;
 use ptx_gen::Access;
 
 use crate::boxes::{Boxed, box_copy};
+use crate::context::expect_same_driver;
 use crate::element::Element;
 use crate::memory::refuse_memory;
-use crate::queue::{Copy, memcpy_params};
-use crate::{Context, Device, Error, Stream, View};
+use crate::queue::{MemoryCopy, memcpy_params};
+use crate::{Context, Device, Error, Region, Stream, View};
 
 impl Device {
-    /// Whether kernels of this device can be let read and write the other's memory.
+    /// Returns true if kernels of this device can be allowed to read and write the memory of `other`, with
+    /// [`Context::reach`].
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns [`Error::WrongContext`] for a device of another loaded driver, or an error if the driver cannot tell.
     pub fn can_reach(&self, other: &Self) -> Result<bool, Error> {
+        expect_same_driver((|| other.to_string(), other.driver()), ("the device", self.driver()))?;
         let mut can = 0;
         // SAFETY: `can` is ours to write.
         unsafe { cu_if_there!(self.driver(), cuDeviceCanAccessPeer(&mut can, self.raw(), other.raw())) }?;
@@ -23,12 +26,14 @@ impl Device {
 }
 
 impl Context {
-    /// Lets kernels of this context read and write the other's memory, and copies go straight from device to device.
-    /// It may be said more than once.
+    /// Allows kernels of this context to read and write the memory of `other`, and copies to go directly from device to
+    /// device. A second call for the same context has no effect.
     ///
     /// # Errors
-    /// What the driver refuses: devices that do not reach each other ([`Device::can_reach`]).
+    /// Returns [`Error::WrongContext`] for a context of another loaded driver, or an error if the driver refuses, for
+    /// example because the devices do not reach each other (see [`Device::can_reach`]).
     pub fn reach(&self, other: &Self) -> Result<(), Error> {
+        expect_same_driver((|| other.to_string(), other.driver()), ("the context", self.driver()))?;
         let (_current, driver) = (self.enter()?, self.driver());
         // SAFETY: both contexts are alive.
         match unsafe { cu_if_there!(driver, cuCtxEnablePeerAccess(other.raw(), 0)) } {
@@ -39,15 +44,18 @@ impl Context {
 }
 
 impl Stream {
-    /// Copies elements from another device, in the order of this stream. What the other device's streams do with them
-    /// must be done: this waits for them on the host.
+    /// Copies elements from another device, in the order of this stream. It first waits on the host for all streams of
+    /// the other device's context, and returns when the copy is complete.
     ///
     /// # Errors
-    /// Views of different length, a destination of another context than the stream's, [`Error::Capturing`], or what
-    /// the driver refuses.
+    /// - [`Error::Transfer`] if the views differ in length.
+    /// - [`Error::WrongContext`] if `to` is not of the stream's context, or if `from` is of another loaded driver.
+    /// - [`Error::Capturing`] if the stream captures.
+    /// - [`Error::Driver`] if the driver refuses the copy.
     pub fn copy_from_peer<T: Element>(&self, from: &View<T>, to: &View<T>) -> Result<(), Error> {
         to.expect_len("copy", from.len())?;
         to.region().expect_in(self.context(), "a stream")?;
+        self.expect_driver_of(from.region())?;
         refuse_memory(from.region(), "a copy from another device")?;
         let _copy = from.context().order().host_copies(from.region(), Access::Read);
         from.context().synchronize()?;
@@ -59,8 +67,8 @@ impl Stream {
         })
     }
 
-    /// Copies a box of elements from another device, so many columns, rows and slices, in the order of this stream. As
-    /// with [`copy_from_peer`](Self::copy_from_peer), this waits on the host for what the other device's streams do.
+    /// Copies a box of `extent` columns, rows and slices from another device, in the order of this stream. As
+    /// [`copy_from_peer`](Self::copy_from_peer), it waits on the host for the streams of the other device's context.
     ///
     /// ```
     /// # use warpwright_driver::*;
@@ -81,8 +89,10 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// A box that reaches beyond its view, its rows or its slices; boxes that overlap; a destination of another context
-    /// than the stream's; [`Error::Capturing`]; or what the driver refuses.
+    /// - [`Error::Transfer`] if a box reaches beyond its view, its rows or its slices, or if the boxes overlap.
+    /// - [`Error::WrongContext`] if `to` is not of the stream's context, or if `from` is of another loaded driver.
+    /// - [`Error::Capturing`] if the stream captures.
+    /// - [`Error::Driver`] if the driver refuses the copy.
     pub fn copy_box_from_peer<T: Element>(
         &self,
         from: Boxed<'_, T>,
@@ -91,6 +101,7 @@ impl Stream {
     ) -> Result<(), Error> {
         let copy = box_copy(from, to, extent)?;
         copy.to().expect_in(self.context(), "a stream")?;
+        self.expect_driver_of(copy.from())?;
         refuse_memory(copy.from(), "a copy from another device")?;
         let theirs = copy.from().context();
         let _copy = theirs.order().host_copies(copy.from(), Access::Read);
@@ -101,10 +112,16 @@ impl Stream {
             unsafe { cu_if_there!(driver, cuMemcpy3DPeerAsync(&params, self.raw())) }
         })
     }
+
+    /// Refuses memory of another loaded driver, which would take its context for one of its own.
+    fn expect_driver_of(&self, from: &Region) -> Result<(), Error> {
+        let name = || format!("buffer {}", from.name());
+        expect_same_driver((name, from.context().driver()), ("a stream", self.context().driver()))
+    }
 }
 
 /// A copy of a box, as the driver wants it between two contexts.
-fn peer_params(copy: &Copy) -> CUDA_MEMCPY3D_PEER {
+fn peer_params(copy: &MemoryCopy) -> CUDA_MEMCPY3D_PEER {
     let p = memcpy_params(copy);
     CUDA_MEMCPY3D_PEER {
         srcMemoryType: p.srcMemoryType,

@@ -149,12 +149,12 @@ pub enum Work {
     /// A kernel.
     Launch(Launch),
     /// A copy.
-    Copy(Copy),
+    Copy(MemoryCopy),
     /// A fill.
-    Fill(Fill),
+    Fill(MemoryFill),
 }
 
-/// A copy within one context. Clones are the same copy.
+/// A copy of bytes within one context. Clones are the same copy.
 ///
 /// [`Work::copy`] makes it, with an example at [`Work`].
 ///
@@ -171,7 +171,7 @@ pub enum Work {
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Copy(Arc<Regions>);
+pub struct MemoryCopy(Arc<Regions>);
 
 #[derive(Debug)]
 struct Regions {
@@ -181,7 +181,7 @@ struct Regions {
 }
 
 /// The box that is copied. Without one it is a run of bytes.
-#[derive(Clone, std::marker::Copy, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct CopyShape {
     /// Bytes of a row, rows and slices.
     pub(crate) extent: [usize; 3],
@@ -191,7 +191,7 @@ pub(crate) struct CopyShape {
     pub(crate) to: [usize; 2],
 }
 
-/// Memory set to one value. Clones are the same fill.
+/// A fill of memory with one value. Clones are the same fill.
 ///
 /// [`Work::fill`] makes it.
 ///
@@ -207,7 +207,7 @@ pub(crate) struct CopyShape {
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Fill(Arc<Filled>);
+pub struct MemoryFill(Arc<Filled>);
 
 #[derive(Debug)]
 struct Filled {
@@ -218,7 +218,7 @@ struct Filled {
 }
 
 /// The rows that are filled. Without them it is a run of elements.
-#[derive(Clone, std::marker::Copy, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct FillShape {
     /// Bytes from row to row.
     pub(crate) pitch: usize,
@@ -245,7 +245,7 @@ impl Work {
         if from.overlaps(&to) {
             return Err(Error::Transfer { what: "copy", problem: format!("{from} and {to} overlap") });
         }
-        Ok(Self::Copy(Copy::new(from, to, None)))
+        Ok(Self::Copy(MemoryCopy::new(from, to, None)))
     }
 
     /// Memory set to one value.
@@ -255,7 +255,7 @@ impl Work {
     pub fn fill<T: Element>(to: &View<T>, value: T) -> Result<Self, Error> {
         let to = to.region().clone();
         let (value, width) = word_of(&to, value)?;
-        Ok(Self::Fill(Fill::new(to, value, width, None)))
+        Ok(Self::Fill(MemoryFill::new(to, value, width, None)))
     }
 
     /// Whether it touches no bytes, which the driver refuses in graphs.
@@ -348,14 +348,19 @@ pub(crate) fn word_of<T: Element>(to: &Region, value: T) -> Result<(u32, u32), E
         [a, b] => (u32::from(u16::from_le_bytes([a, b])), 2),
         [a, b, c, d] => (u32::from_le_bytes([a, b, c, d]), 4),
         [a, b, c, d, e, f, g, h] if [a, b, c, d] == [e, f, g, h] => (u32::from_le_bytes([a, b, c, d]), 4),
-        _ => {
-            let problem = format!("{to} has 8-byte elements, and the halves of the value differ");
+        ref bytes => {
+            let problem = match bytes.len() {
+                8 => format!("{to} has 8-byte elements, and the halves of the value differ"),
+                size => {
+                    format!("{to} has elements of {size} bytes; a fill takes elements of 1, 2, 4 or 8 bytes")
+                }
+            };
             return Err(Error::Transfer { what: "fill", problem });
         }
     })
 }
 
-impl Copy {
+impl MemoryCopy {
     pub(crate) fn new(from: Region, to: Region, shape: Option<CopyShape>) -> Self {
         Self(Arc::new(Regions { from, to, shape }))
     }
@@ -400,7 +405,7 @@ impl Copy {
     }
 }
 
-impl Fill {
+impl MemoryFill {
     pub(crate) fn new(to: Region, value: u32, width: u32, shape: Option<FillShape>) -> Self {
         Self(Arc::new(Filled { to, value, width, shape }))
     }
@@ -458,7 +463,7 @@ impl Fill {
 }
 
 /// A copy, as the driver wants it.
-pub(crate) fn memcpy_params(copy: &Copy) -> CUDA_MEMCPY3D_v2 {
+pub(crate) fn memcpy_params(copy: &MemoryCopy) -> CUDA_MEMCPY3D_v2 {
     let (from, to) = (copy.from(), copy.to());
     let mut params = CUDA_MEMCPY3D_v2 {
         srcMemoryType: CUmemorytype::DEVICE,
@@ -512,7 +517,7 @@ pub(crate) fn hazard(earlier: Access, later: Access) -> Option<Hazard> {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, std::marker::Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Hazard {
     /// It reads what the other wrote.
     ReadAfterWrite,

@@ -4,14 +4,15 @@
 //! the last holder drops a thing, all work that uses it was given before. It is released when every stream of the
 //! context has come as far as it was given then. Until then it waits here, as a bare handle that keeps nothing alive.
 
-use std::any::Any;
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex};
 
 use driver_sys::{
     CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUmemGenericAllocationHandle, CUmemoryPool, CUmodule,
 };
 
+use crate::callback::ProgramObject;
 use crate::lock::lock;
 use crate::reserved::Reserved;
 use crate::timeline::{Mark, Timeline};
@@ -36,10 +37,10 @@ pub(crate) enum Release {
     Physical(CUmemGenericAllocationHandle),
     /// Addresses, and what is mapped there.
     Reserved(CUdeviceptr, Arc<Reserved>),
-    /// Memory of the program that was registered, and whoever keeps it.
-    Registered(HostPointer, Box<dyn Any + Send + Sync>),
-    /// Something of the program, such as the function of a host node.
-    Object(Box<dyn Any + Send + Sync>),
+    /// Registered memory of the program, and the object that keeps it.
+    Registered(HostPointer, ProgramObject),
+    /// An object of the program, for example the function of a host node.
+    Object(ProgramObject),
 }
 
 /// An address of host memory.
@@ -80,7 +81,7 @@ impl Pending {
 impl Release {
     /// Gives it back, and returns what is to be dropped outside of all locks. A destructor cannot report a failure;
     /// after a fault of the device all of these calls fail.
-    pub(crate) fn now(self, driver: Driver) -> Option<Box<dyn Any + Send + Sync>> {
+    pub(crate) fn now(self, driver: Driver) -> Option<ProgramObject> {
         match self.call(driver) {
             Ok(left) => left,
             Err(error) => {
@@ -90,7 +91,7 @@ impl Release {
         }
     }
 
-    fn call(self, driver: Driver) -> Result<Option<Box<dyn Any + Send + Sync>>, DriverError> {
+    fn call(self, driver: Driver) -> Result<Option<ProgramObject>, DriverError> {
         // SAFETY: the destructor that made the value owned the object and was the last to name it, and no work that
         // uses it is left. The caller made its context current.
         unsafe {
@@ -109,8 +110,11 @@ impl Release {
                 Self::Physical(handle) => cu_if_there!(driver, cuMemRelease(handle))?,
                 Self::Reserved(address, reserved) => reserved.release(driver, address)?,
                 Self::Registered(pointer, owner) => {
-                    cu_if_there!(driver, cuMemHostUnregister(pointer.0))?;
-                    return Ok(Some(owner));
+                    let unregistered = cu_if_there!(driver, cuMemHostUnregister(pointer.0));
+                    // Memory that the device may still reach, for example after a fault, is never given back.
+                    let owner = ManuallyDrop::new(owner);
+                    unregistered?;
+                    return Ok(Some(ManuallyDrop::into_inner(owner)));
                 }
                 Self::Object(object) => return Ok(Some(object)),
             }

@@ -60,6 +60,10 @@ sentences! { Error:
     Self::Unordered { node, name, other, other_name, buffer } =>
         "nodes {node} ({name}) and {other} ({other_name}) would both touch {buffer} and no edge orders them; \
         add the edge, or record the graph again";
+    Self::Races { what, first, others } =>
+        "{what}: {first}{}; add the edge, or waive the check by Graph::instantiate_with_races if something else orders \
+        them",
+        if *others == 0 { String::new() } else { format!(" ({others} more such pairs: see Graph::races)") };
     Self::Instantiate { source, result, node } =>
         "instantiating the graph: {source}{}", and(node, |n| format!("; {result:?} at node {n}"));
     Self::Update { source, result, node, from, changed } =>

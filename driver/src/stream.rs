@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard};
 use driver_sys::{CUgraph, CUgraphNode, CUresult, CUstream, CUstream_flags, CUstreamCaptureStatus};
 use ptx_gen::Access;
 
-use crate::element::{Element, as_bytes, as_bytes_mut};
+use crate::element::{Element, as_bytes, as_bytes_mut, zeroed};
 use crate::event::Place;
 use crate::memory::refuse_memory;
 use crate::order::Clock;
@@ -203,7 +203,7 @@ impl Stream {
     /// # Errors
     /// [`Error::Capturing`], or what the driver reports, faults of earlier work included.
     pub fn read<T: Element>(&self, from: &View<T>) -> Result<Vec<T>, Error> {
-        let mut to = T::zeros(from.len());
+        let mut to = zeroed::<T>(from.len());
         self.read_into(from, &mut to)?;
         Ok(to)
     }

@@ -1,13 +1,10 @@
 //! What a stream takes besides work of the device: functions of the host, waits on memory, and shorter names.
 
-use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use driver_sys::{CUstream, CUstream_flags, CUstreamWaitValue_flags, CUstreamWriteValue_flags};
 use ptx_gen::{Access, KernelDef};
 
+use crate::callback::{Registration, call};
 use crate::element::Element;
-use crate::gate::host_function;
 use crate::memory::refuse_memory;
 use crate::queue::Work;
 use crate::{Context, Error, Host, Kernel, Stream, View};
@@ -93,28 +90,28 @@ impl Stream {
         self.run(&Work::fill(to, value)?)
     }
 
-    /// Runs a function of the host in the order of this stream, on a thread of the driver. It may not call the driver;
-    /// a panic in it is caught and reported as an event.
+    /// Runs `function` on the host in the order of this stream, on a thread of the driver.
     ///
-    /// What it owns goes with it, on that thread. Objects of this crate are released when another thread next drops one
-    /// or waits for a stream; until then the last share of a [`Context`] keeps the device in use.
+    /// The function must not call the driver. A panic in it is caught, and reported with the feature `tracing`. After a
+    /// fault of the device the driver does not start it any more. A call that is under way then still completes, and
+    /// what the function owns lives until it has returned.
+    ///
+    /// The function and what it owns are dropped on that thread. Objects of this crate among them are released when
+    /// another thread next drops such an object or waits for a stream. Until then the last share of a [`Context`] keeps
+    /// the device in use.
     ///
     /// # Errors
-    /// [`Error::Capturing`], or what the driver refuses.
+    /// Returns [`Error::Capturing`] if the stream captures, or an error if the driver cannot queue the function. The
+    /// function is dropped then.
     pub fn call(&self, function: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-        let call: Box<Call> = Box::new(Box::new(function));
-        let data = Box::into_raw(call);
-        let queued = self.begin("a function of the host").and_then(|turn| {
-            turn.enqueue(|driver| {
-                // SAFETY: the driver calls the function once with its box.
-                unsafe { cu_if_there!(driver, cuLaunchHostFunc(self.raw(), Some(call_once), data.cast())) }
-            })
-        });
-        if queued.is_err() {
-            // SAFETY: the driver did not take the function, so that the box is still ours.
-            drop(unsafe { Box::from_raw(data) });
-        }
-        queued
+        let function = Registration::once(function);
+        let data = function.data();
+        self.begin("a function of the host")?.enqueue(|driver| {
+            // SAFETY: the data is a key, which `call` looks up.
+            unsafe { cu_if_there!(driver, cuLaunchHostFunc(self.raw(), Some(call), data)) }
+        })?;
+        function.leave();
+        Ok(())
     }
 
     /// Lets what comes after wait until a word of memory has a value that a kernel, another stream or the host writes.
@@ -156,17 +153,4 @@ impl Stream {
             unsafe { cu_if_there!(driver, cuStreamWriteValue32_v2(raw, address, value, flags)) }
         })
     }
-}
-
-/// A function that the driver calls once.
-type Call = Box<dyn FnOnce() + Send>;
-
-unsafe extern "C" fn call_once(data: *mut c_void) {
-    // SAFETY: the data is the box that was given with this function, and the driver calls it once.
-    let call = unsafe { Box::from_raw(data.cast::<Call>()) };
-    host_function(|| {
-        if catch_unwind(AssertUnwindSafe(call)).is_err() {
-            tell!(error, "a function of the host panicked");
-        }
-    });
 }

@@ -5,17 +5,29 @@ use driver_sys::{
     CUtensorMapSwizzle,
 };
 
-use ptx_gen::{Kind, MapBox};
+use ptx_gen::{Kind, MapBox, Swizzle};
 
-use crate::element::{Element, ElementType};
+use crate::element::{ByValue, Element, ElementType};
 use crate::{Error, Region, View};
 
-/// A tensor map, to be passed to a kernel by value (`HostArg::value`, or `map: TensorMap` in [`kernel!`](crate::kernel)).
+/// A tensor map that is passed to a kernel by value, with `HostArg::value` or `map: TensorMap` in
+/// [`kernel!`](crate::kernel).
 ///
-/// It names memory by address, and keeps nothing alive: see [`TensorMapBuilder::encode`]. Kernels declare it as 128
-/// bytes aligned to 64, as the headers of CUDA 12 do, or to 128, as those of CUDA 13 do.
+/// A map contains an address and keeps nothing alive. Therefore [`TensorMapBuilder::encode`], the only function that
+/// returns a map, is `unsafe`. A map is not an [`Element`], because the bytes of an element can come from anywhere.
 ///
-/// An example is at [`TensorMapBuilder`].
+/// Kernels declare a map as 128 bytes aligned to 64, as the headers of CUDA 12 do, or to 128, as the headers of CUDA 13
+/// do.
+///
+/// An example is at [`TensorMapBuilder`]. A map cannot be read from memory:
+///
+/// ```compile_fail,E0277
+/// use warpwright_driver::{Buffer, Context, Error, TensorMap};
+///
+/// fn forge(context: &Context) -> Result<Buffer<TensorMap>, Error> {
+///     Buffer::zeroed(context, 1)
+/// }
+/// ```
 ///
 /// ```
 /// # use warpwright_driver::*;
@@ -37,39 +49,14 @@ use crate::{Error, Region, View};
 pub struct TensorMap([u64; 16]);
 
 // SAFETY: 128 bytes without padding. The address in it is one of the device.
-unsafe impl Element for TensorMap {
-    const TYPE: ElementType = ElementType::of::<Self>("tensor map");
+unsafe impl ByValue for TensorMap {
+    const TYPE: ElementType = ElementType::tensor_map::<Self>();
 }
 
 impl std::fmt::Debug for TensorMap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("TensorMap")
     }
-}
-
-/// How rows of a box are spread over shared memory, so that columns are read without bank conflicts.
-///
-/// ```
-/// # use warpwright_driver::*;
-/// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
-/// let matrix = Buffer::<f32>::zeroed(&context, 64 * 32)?; // 64 rows of 32
-/// // Rows of the box of no more bytes than the pattern.
-/// let (columns, swizzle) = (16u32, Swizzle::B64);
-/// let tiles = TensorMapBuilder::new(&matrix, &[32, 64]).boxed(&[columns, 8]).swizzle(swizzle);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Swizzle {
-    /// As they are.
-    None,
-    /// In patterns of 32 bytes.
-    B32,
-    /// In patterns of 64 bytes.
-    B64,
-    /// In patterns of 128 bytes.
-    B128,
 }
 
 /// A tensor map in the making: a tensor of up to five dimensions, the innermost first, and the box that is copied.
@@ -96,7 +83,7 @@ pub enum Swizzle {
 /// use ptx_gen::TileOf;
 ///
 /// /// In the program: `a.x.of(X)`.
-/// const X: TileOf<f16> = TileOf::new(128, 64, ptx_gen::Swizzle::B128);
+/// const X: TileOf<f16> = TileOf::new(128, 64, Swizzle::B128);
 ///
 /// let matrix = Buffer::<f16>::zeroed(&context, 300 * 200)?; // 300 rows of 200
 /// // SAFETY: the matrix lives until the kernels that take the map have run.
@@ -142,13 +129,7 @@ impl<T: Element> TensorMapBuilder<T> {
     #[must_use]
     pub fn tile(self, tile: impl Into<MapBox>) -> Self {
         let tile = tile.into();
-        let swizzle = match tile.swizzle {
-            ptx_gen::Swizzle::None => Swizzle::None,
-            ptx_gen::Swizzle::B32 => Swizzle::B32,
-            ptx_gen::Swizzle::B64 => Swizzle::B64,
-            ptx_gen::Swizzle::B128 => Swizzle::B128,
-        };
-        Self { holds: Some(tile.elem), boxed: tile.dims().to_vec(), swizzle, ..self }
+        Self { holds: Some(tile.elem), boxed: tile.dims().to_vec(), swizzle: tile.swizzle, ..self }
     }
 
     /// The distances between neighbours of every dimension but the innermost, in bytes: multiples of 16.
@@ -163,21 +144,27 @@ impl<T: Element> TensorMapBuilder<T> {
         Self { boxed: boxed.to_vec(), ..self }
     }
 
-    /// How rows are spread over shared memory.
+    /// Sets how rows are spread over shared memory. A row of the box must not have more bytes than the pattern.
     #[must_use]
     pub fn swizzle(self, swizzle: Swizzle) -> Self {
         Self { swizzle, ..self }
     }
 
-    /// The tensor map. Elements outside of the tensor are read as zero.
+    /// Returns the tensor map. Elements outside of the tensor are read as zero.
     ///
     /// # Errors
-    /// Dimensions or strides that reach beyond the view or are of different number, a type that has no tensor maps,
-    /// or what the driver refuses: a box of rows that are no multiple of 16 bytes, or longer than the swizzle.
+    /// Returns an error if
+    /// - dimensions or strides reach beyond the view, or their numbers do not fit together,
+    /// - there are no tensor maps of the type,
+    /// - the driver refuses the box, for example one whose rows are not a multiple of 16 bytes or are longer than the
+    ///   swizzle.
     ///
     /// # Safety
-    /// Whoever launches a kernel with the map keeps the view alive until the kernel has run, and orders its work with
-    /// other work on the view: the launch does not know of it.
+    /// For every launch that takes the map or a copy of it, the caller must ensure that
+    /// - the view is kept alive until the kernel has run,
+    /// - the kernel's work is ordered with other work on the view, because the launch does not know of the view,
+    /// - box, swizzle and element type are those for which the kernel was written, because copies of another box would
+    ///   reach shared memory that the kernel has not set aside for them.
     pub unsafe fn encode(&self) -> Result<TensorMap, Error> {
         self.check()?;
         let (mut map, context) = (CUtensorMap::zeroed(), self.view.context());
@@ -212,9 +199,9 @@ impl<T: Element> TensorMapBuilder<T> {
         self.view.region()
     }
 
-    /// Elements of the tensor.
+    /// Returns the number of elements of the tensor.
     pub(crate) fn elements(&self) -> usize {
-        self.dims.iter().product::<u64>() as usize
+        self.dims.iter().fold(1u64, |product, dim| product.saturating_mul(*dim)) as usize
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -246,19 +233,20 @@ impl<T: Element> TensorMapBuilder<T> {
     }
 
     fn data_type(&self) -> Result<CUtensorMapDataType, Error> {
-        Ok(match T::TYPE.name() {
-            "u8" | "s8" => CUtensorMapDataType::UINT8,
-            "u16" => CUtensorMapDataType::UINT16,
-            "u32" => CUtensorMapDataType::UINT32,
-            "s32" => CUtensorMapDataType::INT32,
-            "u64" => CUtensorMapDataType::UINT64,
-            "s64" => CUtensorMapDataType::INT64,
-            "f16" => CUtensorMapDataType::FLOAT16,
-            "bf16" => CUtensorMapDataType::BFLOAT16,
-            "f32" => CUtensorMapDataType::FLOAT32,
-            "f64" => CUtensorMapDataType::FLOAT64,
-            other => {
-                let problem = format!("{other} elements; it takes numbers of 1 to 8 bytes");
+        // The size counts as well, because an array has the name of its elements.
+        Ok(match (T::TYPE.name(), size_of::<T>()) {
+            ("u8" | "s8", 1) => CUtensorMapDataType::UINT8,
+            ("u16", 2) => CUtensorMapDataType::UINT16,
+            ("u32", 4) => CUtensorMapDataType::UINT32,
+            ("s32", 4) => CUtensorMapDataType::INT32,
+            ("u64", 8) => CUtensorMapDataType::UINT64,
+            ("s64", 8) => CUtensorMapDataType::INT64,
+            ("f16", 2) => CUtensorMapDataType::FLOAT16,
+            ("bf16", 2) => CUtensorMapDataType::BFLOAT16,
+            ("f32", 4) => CUtensorMapDataType::FLOAT32,
+            ("f64", 8) => CUtensorMapDataType::FLOAT64,
+            (name, bytes) => {
+                let problem = format!("elements of {bytes} bytes ({name}); use numbers of 1 to 8 bytes");
                 return Err(Error::Transfer { what: "tensor map", problem });
             }
         })

@@ -1,7 +1,7 @@
-//! Much memory of the host on its way to the device, at the speed of the bus.
+//! Uploads of much host memory at the speed of the bus.
 //!
-//! The bus is only fast from pinned memory, and pinning takes longer than copying. So [`Staging`] goes through a few
-//! pinned pieces: while the device copies one, the host fills the next.
+//! The bus is only fast from pinned memory, and pinning takes longer than copying. Therefore [`Staging`] copies through a
+//! few pinned pieces: while the device copies one piece, the host fills the next.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::element::Element;
 use crate::queue::{Queue, Work};
 use crate::{Context, Error, Event, Pinned, Stream, View};
 
-/// Pinned pieces that are filled and copied in turn.
+/// Pinned pieces of memory that are filled and copied in turn.
 ///
 /// ```
 /// # use warpwright_driver::*;
@@ -38,60 +38,94 @@ struct Piece {
 }
 
 impl Piece {
-    /// Its memory as whole elements of the view, as many as there is room for.
+    /// Returns its memory as elements of the type of `of`, as many as fit.
     fn elements<T: Element>(&self, of: &View<T>) -> Result<View<T>, Error> {
-        let (size, bytes) = (T::TYPE.size(), self.memory.region().bytes());
+        let size = size_of::<T>();
+        let bytes = self.memory.region().bytes();
         if size > bytes {
             let problem =
                 format!("a piece of {bytes} bytes holds no element of {}, which has {size}", of.region());
-            return Err(Error::Transfer { what: "staging", problem });
+            return Err(Error::Transfer { what: WHAT, problem });
+        }
+        let align = align_of::<T>();
+        if !self.memory.host().addr().is_multiple_of(align) {
+            let problem =
+                format!("the pieces are not aligned to {align} bytes, as elements of {} are", of.region());
+            return Err(Error::Transfer { what: WHAT, problem });
         }
         self.memory.cast::<u8>()?.view_range(0..bytes / size * size).cast()
     }
 }
 
+/// The operation in errors.
+const WHAT: &str = "staging";
+
+/// The maximum number of pieces. A few keep a bus busy.
+const MOST_PIECES: usize = 1024;
+
+/// The number of bytes that is always allowed, also on a device with less memory.
+const ALWAYS_ALLOWED: usize = 256 << 20;
+
 impl Staging {
-    /// So many pieces of so many bytes. Two keep a bus busy if they take longer to copy than to queue: some MiB.
+    /// Allocates `pieces` pieces of `bytes` bytes each.
+    ///
+    /// Two pieces keep a bus busy if copying a piece takes longer than queuing the copy, which holds from a few MiB on.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], or what else the driver refuses.
-    ///
-    /// # Panics
-    /// If there are no pieces, or less than 8 bytes to one.
+    /// - [`Error::Transfer`] if there are no pieces or more than 1024, if a piece has less than 8 bytes, or if all of
+    ///   them have more bytes than the device and more than 256 MiB.
+    /// - [`Error::OutOfMemory`] if the driver cannot pin as much.
+    /// - [`Error::Driver`] if the driver refuses a call otherwise.
     pub fn new(context: &Context, pieces: usize, bytes: usize) -> Result<Self, Error> {
-        assert!(pieces > 0 && bytes >= 8, "{pieces} pieces of {bytes} bytes stage nothing");
-        let piece = |_| {
-            let (memory, copied) = (Pinned::zeroed(context, bytes / 8)?, Event::untimed(context)?);
-            Ok(Piece { memory, copied })
-        };
+        let (_, total) = context.memory()?;
+        let most = total.max(ALWAYS_ALLOWED);
+        let fits = pieces.checked_mul(bytes).is_some_and(|all| all <= most);
+        if !(1..=MOST_PIECES).contains(&pieces) || bytes < 8 || !fits {
+            let problem = format!(
+                "{pieces} pieces of {bytes} bytes; use 1 to {MOST_PIECES} pieces of at least 8 bytes, and at most {most} \
+                 bytes in all"
+            );
+            return Err(Error::Transfer { what: WHAT, problem });
+        }
+        let piece =
+            |_| Ok(Piece { memory: Pinned::zeroed(context, bytes / 8)?, copied: Event::untimed(context)? });
         Ok(Self { pieces: (0..pieces).map(piece).collect::<Result<_, Error>>()?, next: 0 })
     }
 
-    /// Writes a view in the order of the stream, a piece at a time: `fill` gets the range of elements and fills them.
-    /// They hold anything when it begins. On return `fill` is done with all of them, and the last copies may not be.
+    /// Writes a view in the order of the stream, piece by piece. `fill` receives a range of elements and the memory for
+    /// them, which may hold any bits, and fills it.
+    ///
+    /// On return `fill` has been called for all elements, and the last copies may still run. Elements without a size are
+    /// not copied, and `fill` is not called for them.
     ///
     /// # Errors
-    /// A view or stream of another context, a stream that captures, an element larger than a piece, or what the driver
-    /// reports.
+    /// - [`Error::WrongContext`] if the view or the stream is of another context.
+    /// - [`Error::Capturing`] if the stream captures.
+    /// - [`Error::Transfer`] if an element is larger than a piece, or needs another alignment.
+    /// - [`Error::Driver`] if the driver refuses a call, or reports a fault of earlier work.
     pub fn write_with<T: Element>(
         &mut self,
         mut stream: &Stream,
         to: &View<T>,
         mut fill: impl FnMut(Range<usize>, &mut [T]),
     ) -> Result<(), Error> {
+        to.region().expect_in(stream.context(), "a stream")?;
+        if size_of::<T>() == 0 {
+            return Ok(());
+        }
         let mut start = 0;
         while start < to.len() {
             let piece = &self.pieces[self.next];
             let from = piece.elements::<T>(to)?;
             let range = start..to.len().min(start + from.len());
             piece.copied.synchronize()?;
-            // SAFETY: nobody else has this memory, the device has read it, it is aligned to 8 bytes and has that
-            // many elements, of which every bit pattern is a value.
+            // SAFETY: nothing else uses this memory, and the device has read it. It is aligned and has that many
+            // elements, of which every bit pattern is a value.
             fill(range.clone(), unsafe {
                 std::slice::from_raw_parts_mut(piece.memory.host().cast(), range.len())
             });
             stream.push(Work::copy(&from.view_range(0..range.len()), &to.view_range(range.clone()))?)?;
-            // Without the event nobody would wait for the copy before the piece is filled again.
+            // Without the event the piece could be filled again while the device still reads it.
             if let Err(error) = piece.copied.record(stream) {
                 stream.synchronize()?;
                 return Err(error);
@@ -102,10 +136,11 @@ impl Staging {
         Ok(())
     }
 
-    /// Writes elements in the order of the stream. On return they have been read, and the last copies may not be done.
+    /// Writes elements in the order of the stream. On return `from` has been read, and the last copies may still run.
     ///
     /// # Errors
-    /// A length that is not the view's; else as [`write_with`](Self::write_with).
+    /// Returns [`Error::Transfer`] if `from` does not have the length of the view, or an error in the cases of
+    /// [`write_with`](Self::write_with).
     pub fn write<T: Element>(&mut self, stream: &Stream, to: &View<T>, from: &[T]) -> Result<(), Error> {
         to.expect_len("write", from.len())?;
         self.write_with(stream, to, |range, piece| piece.copy_from_slice(&from[range]))

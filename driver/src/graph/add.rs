@@ -148,7 +148,7 @@ impl Graph {
         let indices = self.find_before(after, &kind, &mut indices, &mut handles)?;
         let mut node = CUgraphNode::NULL;
         {
-            let (graph, _calls) = RawGraph::begin_by(&mut self.raw);
+            let (graph, _calls) = RawGraph::begin_by(&mut self.raw)?;
             let (context, graph, _current) = (&graph.context, graph.raw, graph.context.enter()?);
             let (after, count) = (handles.as_ptr(), handles.len());
             add(&AddCall { context, graph, node: &mut node, after, count }, &kind)?;
@@ -170,7 +170,7 @@ impl Graph {
         for node in after {
             indices.push(self.index_of(*node)?);
         }
-        if self.raw.parent.is_some() {
+        if self.raw.is_body() {
             let id = NodeId { graph: self.id, index: self.nodes.len() };
             refuse_in_body(&Node { raw: CUgraphNode::NULL, id, kind: kind.clone() })?;
         }

@@ -137,7 +137,7 @@ impl Graph {
         let raw = self.kernel_node(node)?;
         let mut value = CUlaunchAttributeValue::zeroed();
         let (_current, driver) = (self.context().enter()?, self.context().driver());
-        let (_, _calls) = self.raw.begin();
+        let (_, _calls) = self.raw.begin()?;
         // SAFETY: `value` is ours to write; the node is a kernel of the graph.
         unsafe { cu_if_there!(driver, cuGraphKernelNodeGetAttribute(raw, attribute.id(), &mut value)) }?;
         let [a, b, c, d, ..] = value.words;
@@ -151,7 +151,7 @@ impl Graph {
     pub fn copy_attributes(&mut self, from: NodeId, to: NodeId) -> Result<(), Error> {
         let (from, to) = (self.kernel_node(from)?, self.kernel_node(to)?);
         let (_current, driver) = (self.context().enter()?, self.context().driver());
-        let (_, _calls) = self.raw.begin();
+        let (_, _calls) = self.raw.begin()?;
         // SAFETY: both nodes are kernels of the graph.
         unsafe { cu_if_there!(driver, cuGraphKernelNodeCopyAttributes(to, from)) }?;
         Ok(())
@@ -182,7 +182,7 @@ impl Graph {
         let mut value = CUlaunchAttributeValue::zeroed();
         value.words[..4].copy_from_slice(&words);
         let (_current, driver) = (self.context().enter()?, self.context().driver());
-        let (_, _calls) = self.raw.begin();
+        let (_, _calls) = self.raw.begin()?;
         // SAFETY: the value is lent; the node is a kernel of the graph.
         unsafe { cu_if_there!(driver, cuGraphKernelNodeSetAttribute(node, id, &value)) }?;
         Ok(())

@@ -4,6 +4,7 @@
 //! by the device function `cudaGraphSetConditional(handle, value)`: it takes the condition's [handle](Condition::handle)
 //! by value, and declares the function as `.extern .func cudaGraphSetConditional (.param .b64 handle, .param .b32 value)`.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use driver_sys::{
@@ -103,7 +104,7 @@ impl Graph {
     pub fn condition(&mut self, default: Option<u32>) -> Result<Condition, Error> {
         let context = self.raw.context.clone();
         let _current = context.enter()?;
-        let (graph, _calls) = self.raw.begin();
+        let (graph, _calls) = self.raw.begin()?;
         let flags = match default {
             Some(_) => CUgraphConditional_flags::ASSIGN_DEFAULT,
             None => CUgraphConditional_flags::empty(),
@@ -231,7 +232,8 @@ impl Graph {
         self.build_bodies(node, kind, &raws, builds)
     }
 
-    /// Builds the bodies of a node, or removes the node.
+    /// Builds the bodies of a node. If that fails or panics, the node is removed, because nothing would keep alive what
+    /// its bodies name.
     fn build_bodies(
         &mut self,
         node: NodeId,
@@ -239,19 +241,25 @@ impl Graph {
         raws: &[CUgraph],
         builds: &mut [Build<'_>],
     ) -> Result<NodeId, Error> {
-        let mut bodies: Vec<Graph> = raws.iter().map(|raw| Self::body(&self.raw, *raw)).collect();
+        let mut bodies: Vec<Graph> = raws.iter().map(|raw| Self::body(&self.raw, node, *raw)).collect();
         let ids: Vec<u64> = bodies.iter().map(|body| body.id).collect();
-        let built = bodies.iter_mut().zip(builds).try_for_each(|(body, build)| build(body));
-        if bodies.iter().map(|body| body.id).ne(ids) || bodies.iter().any(|body| body.broken.is_some()) {
-            // What the bodies name is not in our hands, so that nobody could keep it alive; nor may they go away.
-            let problem = "a conditional node's graph was taken away while it was built";
+        let build_all = || bodies.iter_mut().zip(builds).try_for_each(|(body, build)| build(body));
+        let built = catch_unwind(AssertUnwindSafe(build_all));
+        // A closure can swap the body with a graph of its own. The program then has the body and may go on to add nodes
+        // to it, so that this graph must never run.
+        let swapped = bodies.iter().map(|body| body.id).ne(ids);
+        let broken = swapped || bodies.iter().any(|body| body.broken.is_some());
+        let problem = "a conditional node's graph was taken away while it was built";
+        if broken {
             self.broken = Some(problem);
-            return Err(Error::Graph { what: "building a conditional node", problem });
-        }
-        if let Err(error) = built {
-            drop(bodies);
+        } else if !matches!(built, Ok(Ok(()))) {
+            bodies.clear();
             self.take_back(node, "a conditional node that was not built could not be removed");
-            return Err(error);
+        }
+        match built {
+            Err(panic) => resume_unwind(panic),
+            Ok(_) if broken => return Err(Error::Graph { what: "building a conditional node", problem }),
+            Ok(built) => built?,
         }
         let mut uses = Vec::new();
         for body in &bodies {

@@ -32,7 +32,7 @@ impl Graph {
     pub fn try_clone(&self) -> Result<Self, Error> {
         self.expect_plain("cloning it")?;
         let _current = self.context().enter()?;
-        let (graph, _calls) = self.raw.begin();
+        let (graph, _calls) = self.raw.begin()?;
         let mut raw = CUgraph::NULL;
         // SAFETY: `raw` is ours to write; the graph is alive.
         unsafe { cu_if_there!(self.context().driver(), cuGraphClone(&mut raw, graph)) }?;

@@ -148,7 +148,7 @@ impl Graph {
             return Ok(());
         };
         let _current = self.context().enter()?;
-        let (graph, _calls) = self.raw.begin();
+        let (graph, _calls) = self.raw.begin()?;
         // One more than there should be, so that one too many shows.
         let mut count = self.edges.len() + 1;
         let (mut from, mut to) = (vec![CUgraphNode::NULL; count], vec![CUgraphNode::NULL; count]);

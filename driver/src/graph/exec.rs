@@ -6,6 +6,7 @@ use driver_sys::{CUgraphExec, CUgraphNode};
 use ptx_gen::Access;
 
 use super::by_memory::ByMemory;
+use super::instantiate::RaceCheck;
 use super::order::Order;
 use super::parts::Child;
 use super::{Edge, Node, NodeId, NodeKind, Owner, RawGraph, order_of};
@@ -52,6 +53,8 @@ pub struct GraphExec {
     pub(super) owners: Vec<Owner>,
     /// Whether its nodes are known to stand for the plan's: see [`update`](Self::update).
     pub(super) paired: bool,
+    /// Whether graphs by which it is updated are checked for races.
+    pub(super) races: RaceCheck,
 }
 
 pub(super) struct Inner {
@@ -205,7 +208,7 @@ impl GraphExec {
     ) -> Result<(), Error> {
         let raw = self.changeable(node)?;
         let _current = self.context().enter()?;
-        let (_, removed) = self.inner.graph.begin();
+        let (_, removed) = self.inner.graph.begin()?;
         if removed.contains(&node) {
             return Err(Error::RemovedNode { node: node.index });
         }

@@ -12,7 +12,7 @@ use super::exec::Inner;
 use super::{Graph, Node};
 use crate::{DriverError, Error, Stream};
 
-/// How a graph is made ready.
+/// Options of [`Graph::instantiate_with`].
 ///
 /// ```
 /// # use warpwright_driver::*;
@@ -21,7 +21,7 @@ use crate::{DriverError, Error, Stream};
 /// # let stream = Stream::new(&context)?;
 /// let mut graph = Graph::new(&context)?;
 /// let (allocated, scratch) = graph.alloc::<f32>(&[], 100)?;
-/// graph.fill(&[allocated], &scratch, 1.0)?; // and nobody frees it
+/// graph.fill(&[allocated], &scratch, 1.0)?; // and no node frees it
 /// let how = Instantiate { auto_free: true, upload: Some(&stream), ..Instantiate::default() };
 /// let mut exec = graph.instantiate_with(how)?;
 /// exec.launch(&stream)?;
@@ -31,14 +31,14 @@ use crate::{DriverError, Error, Stream};
 /// ```
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Instantiate<'s> {
-    /// Whether a launch frees first what the last one left allocated. Without it, such a launch is refused.
+    /// Whether a launch first frees memory that the last launch left allocated. Without it, such a launch is refused.
     pub auto_free: bool,
-    /// Whether kernels may launch it.
+    /// Whether kernels may launch the graph.
     pub device_launch: bool,
-    /// Hands the graph to the device at once, in the order of this stream.
+    /// The stream in whose order the graph is uploaded to the device immediately.
     pub upload: Option<&'s Stream>,
-    /// Whether nodes run by their own priorities
-    /// ([`NodeAttribute::Priority`](crate::NodeAttribute::Priority)), not by the one of the stream.
+    /// Whether nodes run with their own priorities
+    /// ([`NodeAttribute::Priority`](crate::NodeAttribute::Priority)) and not with the priority of the stream.
     pub node_priority: bool,
 }
 
@@ -52,29 +52,82 @@ impl Instantiate<'_> {
     }
 }
 
-/// The call that says which node it refuses.
+/// Whether a graph is checked for races when it is instantiated and updated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum RaceCheck {
+    Refuse,
+    Waived,
+}
+
+/// The call that reports which node it refuses.
 const WITH_PARAMS: &str = "cuGraphInstantiateWithParams";
 
 impl Graph {
-    /// Makes the graph ready to launch. The graph can change afterwards; what was made of it does not.
+    /// Makes the graph ready to launch. Later changes of the graph do not affect the result.
     ///
     /// # Errors
-    /// [`Error::Instantiate`] with the node that the driver names; [`Error::EdgeKind`] if the driver has an edge of
-    /// another kind than was added; [`Error::GraphMemory`] for memory of graphs that is not there when a node uses it;
-    /// [`Error::Graph`] for the body of a conditional node.
+    /// - [`Error::Races`] if nodes touch the same bytes without an order: see [`races`](Self::races).
+    /// - [`Error::GraphMemory`] if a node uses memory of a graph before it is allocated or after it is freed.
+    /// - [`Error::Graph`] for the body of a conditional node.
+    /// - [`Error::EdgeKind`] if the driver reports another kind of edge than was added.
+    /// - [`Error::Instantiate`] if the driver refuses the graph, with the node that it names.
     pub fn instantiate(&self) -> Result<GraphExec, Error> {
         self.instantiate_with(Instantiate::default())
     }
 
-    /// Makes the graph ready to launch in a way of one's own.
+    /// Makes the graph ready to launch, with options.
     ///
     /// # Errors
-    /// As [`instantiate`](Self::instantiate); a stream of another context, [`Error::Capturing`].
+    /// Returns an error in the cases of [`instantiate`](Self::instantiate), and if the stream of
+    /// [`upload`](Instantiate::upload) is of another context or captures.
     pub fn instantiate_with(&self, how: Instantiate<'_>) -> Result<GraphExec, Error> {
+        self.instantiate_by(how, RaceCheck::Refuse)
+    }
+
+    /// Makes a graph ready to launch in which nodes touch the same bytes without an order that the edges show.
+    ///
+    /// [`GraphExec::update`] does not check for races either afterwards.
+    ///
+    /// ```
+    /// # use warpwright_driver::*;
+    /// # fn main() -> Result<(), Error> {
+    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let stream = Stream::new(&context)?;
+    /// // Two matrices of four rows, side by side in one buffer: as ranges of bytes they overlap.
+    /// let x = Buffer::<f32>::zeroed(&context, 4 * 8)?;
+    /// let halves = Boxed::rows(&x, 8);
+    /// let mut graph = Graph::new(&context)?;
+    /// graph.add(&[], Work::fill_box(halves, [4, 4, 1], 1.0)?)?;
+    /// graph.add(&[], Work::fill_box(halves.at([4, 0, 0]), [4, 4, 1], 2.0)?)?;
+    /// assert_eq!(graph.races().len(), 1);
+    /// // SAFETY: the fills write different columns.
+    /// let mut exec = unsafe { graph.instantiate_with_races(Instantiate::default()) }?;
+    /// exec.launch(&stream)?;
+    /// assert_eq!(stream.read(&x)?[..8], [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error in the cases of [`instantiate_with`](Self::instantiate_with), except for [`Error::Races`].
+    ///
+    /// # Safety
+    /// For every pair that [`races`](Self::races) returns, here or for a graph by which the result is updated, the
+    /// caller must ensure that
+    /// - the two nodes touch different bytes, or use only atomic operations on the bytes that both touch, or
+    /// - something that this crate does not see orders them, for example a flag in memory.
+    pub unsafe fn instantiate_with_races(&self, how: Instantiate<'_>) -> Result<GraphExec, Error> {
+        self.instantiate_by(how, RaceCheck::Waived)
+    }
+
+    fn instantiate_by(&self, how: Instantiate<'_>, races: RaceCheck) -> Result<GraphExec, Error> {
         crate::regions::forbid("instantiating a graph")?;
         self.expect_whole("instantiating it")?;
         self.expect_edges_as_told()?;
         self.expect_memory_in_order()?;
+        if races == RaceCheck::Refuse {
+            self.expect_no_races("instantiating it")?;
+        }
         let raw = self.instantiate_raw(how)?;
         let mut exec = GraphExec {
             inner: Inner { graph: self.raw.clone(), raw },
@@ -86,6 +139,7 @@ impl Graph {
             users: OnceLock::new(),
             owners: self.owners.clone(),
             paired: true,
+            races,
         };
         if let Some(stream) = how.upload {
             exec.upload(stream)?;
@@ -95,7 +149,7 @@ impl Graph {
 
     fn instantiate_raw(&self, how: Instantiate<'_>) -> Result<CUgraphExec, Error> {
         let _current = self.context().enter()?;
-        let (graph, _calls) = self.raw.begin();
+        let (graph, _calls) = self.raw.begin()?;
         let driver = self.context().driver();
         let mut exec = CUgraphExec::NULL;
         let flags = how.flags();

@@ -93,7 +93,7 @@ impl Graph {
         }
         {
             let _current = self.raw.context.enter()?;
-            let (_, mut removed) = self.raw.begin();
+            let (_, mut removed) = self.raw.begin()?;
             // SAFETY: the node is of the graph, and from here on no call names it.
             unsafe { cu_if_there!(self.raw.context.driver(), cuGraphDestroyNode(self.nodes[index].raw)) }?;
             removed.push(node);
@@ -116,7 +116,7 @@ impl Graph {
 
     fn add_dependency(&self, from: CUgraphNode, to: CUgraphNode) -> Result<(), Error> {
         let _current = self.context().enter()?;
-        let (graph, _calls) = self.raw.begin();
+        let (graph, _calls) = self.raw.begin()?;
         // SAFETY: both nodes are of the graph.
         unsafe { cu_if_there!(self.context().driver(), cuGraphAddDependencies(graph, &from, &to, 1)) }?;
         Ok(())
@@ -124,7 +124,7 @@ impl Graph {
 
     fn add_overlap(&self, from: CUgraphNode, to: CUgraphNode, data: CUgraphEdgeData) -> Result<(), Error> {
         let _current = self.context().enter()?;
-        let (graph, _calls) = self.raw.begin();
+        let (graph, _calls) = self.raw.begin()?;
         let driver = self.context().driver();
         // SAFETY: both nodes are of the graph, and each array has one element.
         unsafe { cu_if_there!(driver, cuGraphAddDependencies_v2(graph, &from, &to, &data, 1)) }?;
@@ -133,7 +133,7 @@ impl Graph {
 
     fn remove_dependency(&self, kind: EdgeKind, from: CUgraphNode, to: CUgraphNode) -> Result<(), Error> {
         let _current = self.context().enter()?;
-        let (graph, _calls) = self.raw.begin();
+        let (graph, _calls) = self.raw.begin()?;
         let (driver, data) = (self.context().driver(), kind.data());
         // SAFETY: both nodes are of the graph, and each array has one element.
         unsafe {

@@ -75,7 +75,7 @@ impl Graph {
         if bytes == 0 {
             return Err(Error::Graph { what: "allocating in a graph", problem: "no bytes were asked for" });
         }
-        if self.raw.parent.is_some() {
+        if self.raw.is_body() {
             let problem = "the body of a conditional node has no allocations";
             return Err(Error::Graph { what: "allocating in a graph", problem });
         }

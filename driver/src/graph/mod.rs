@@ -89,19 +89,26 @@ pub struct Graph {
     broken: Option<&'static str>,
 }
 
-/// The driver's graph. Its calls are not safe to run at the same time, hence the lock.
+/// The driver's graph. The lock serializes the driver's calls with it, because graphs of the driver are not for two
+/// threads at the same time.
 pub(crate) struct RawGraph {
     pub(crate) context: Context,
     raw: CUgraph,
-    /// Shared with the bodies of its conditional nodes. Holds the nodes that were removed, which no call may name.
+    /// Shared with the bodies of its conditional nodes. Contains the nodes that were removed, which no call may name.
     calls: Arc<Mutex<Removed>>,
     /// Whether it is left to the driver.
     abandoned: AtomicBool,
-    /// The graph that has it as a body, and destroys it.
-    parent: Option<Arc<RawGraph>>,
+    /// The conditional node that this graph is a body of, if it is one.
+    owner: Option<BodyOwner>,
 }
 
-/// The numbers of the nodes that were removed from a graph.
+/// The conditional node that owns a body. The driver destroys the body with the node.
+struct BodyOwner {
+    graph: Arc<RawGraph>,
+    node: NodeId,
+}
+
+/// The ids of the nodes that were removed from a graph.
 type Removed = Vec<NodeId>;
 
 impl Graph {
@@ -124,14 +131,19 @@ impl Graph {
             raw,
             calls: Arc::default(),
             abandoned: false.into(),
-            parent: None,
+            owner: None,
         })
     }
 
-    /// The body of a conditional node, which belongs to the node.
-    fn body(parent: &Arc<RawGraph>, raw: CUgraph) -> Self {
-        let (context, calls) = (parent.context.clone(), parent.calls.clone());
-        Self::over(RawGraph { context, raw, calls, abandoned: false.into(), parent: Some(parent.clone()) })
+    /// Wraps a body of a conditional node, which belongs to the node.
+    fn body(graph: &Arc<RawGraph>, node: NodeId, raw: CUgraph) -> Self {
+        Self::over(RawGraph {
+            context: graph.context.clone(),
+            raw,
+            calls: graph.calls.clone(),
+            abandoned: false.into(),
+            owner: Some(BodyOwner { graph: graph.clone(), node }),
+        })
     }
 
     fn over(raw: RawGraph) -> Self {
@@ -222,14 +234,14 @@ impl Graph {
     /// Drops the graph without the driver's, which is never touched again: nor are its nodes by what was made of it.
     pub(crate) fn abandon(self) {
         tell!(warn, "a graph is left to the driver after a capture into it failed");
-        self.raw.begin().1.extend(self.nodes.iter().map(Node::id));
+        lock(&self.raw.calls).extend(self.nodes.iter().map(Node::id));
         self.raw.abandoned.store(true, Ordering::Relaxed);
     }
 
     /// Refuses what a graph cannot become a part of anything by.
     pub(crate) fn expect_whole(&self, what: &'static str) -> Result<(), Error> {
         let problem = match self.broken {
-            None if self.raw.parent.is_none() => return Ok(()),
+            None if !self.raw.is_body() => return Ok(()),
             None => "it is the body of a conditional node, which runs as part of its graph only",
             Some(problem) => problem,
         };
@@ -261,27 +273,62 @@ impl std::fmt::Debug for Graph {
 }
 
 impl RawGraph {
-    /// The handle, and the right to call the driver with it.
+    /// Returns the handle and the right to call the driver with it.
+    ///
+    /// # Errors
+    /// Returns [`Error::Graph`] for the body of a conditional node that was removed, because the driver has destroyed
+    /// the body with the node.
     #[inline]
-    pub(crate) fn begin(&self) -> (CUgraph, MutexGuard<'_, Removed>) {
+    pub(crate) fn begin(&self) -> Result<(CUgraph, MutexGuard<'_, Removed>), Error> {
+        let removed = lock(&self.calls);
+        self.expect_alive(&removed)?;
+        Ok((self.raw, removed))
+    }
+
+    /// Returns the handle and the right to call the driver with it, for a graph that is not the body of a conditional
+    /// node.
+    pub(crate) fn begin_whole(&self) -> (CUgraph, MutexGuard<'_, Removed>) {
+        debug_assert!(!self.is_body(), "the caller has checked that the graph is whole");
         (self.raw, lock(&self.calls))
     }
 
-    /// The right to call the driver with it for who may be the only one to have it: then nobody else can.
+    /// Returns the right to call the driver with the graph. It needs no lock if the caller has the only share.
     #[inline]
-    fn begin_by(graph: &mut Arc<Self>) -> (&Self, Option<MutexGuard<'_, Removed>>) {
-        if graph.parent.is_none() && Arc::strong_count(graph) == 1 {
-            // The calls of those who had it and are gone come before.
+    fn begin_by(graph: &mut Arc<Self>) -> Result<(&Self, Option<MutexGuard<'_, Removed>>), Error> {
+        if !graph.is_body() && Arc::strong_count(graph) == 1 {
+            // The calls of earlier owners happen before those of this one.
             fence(Ordering::Acquire);
-            return (graph, None);
+            return Ok((graph, None));
         }
-        (graph, Some(lock(&graph.calls)))
+        let removed = lock(&graph.calls);
+        graph.expect_alive(&removed)?;
+        Ok((graph, Some(removed)))
+    }
+
+    /// Returns true if the graph is the body of a conditional node.
+    #[inline]
+    fn is_body(&self) -> bool {
+        self.owner.is_some()
+    }
+
+    /// Refuses a body whose node was removed, or the node of a body around it.
+    #[inline]
+    fn expect_alive(&self, removed: &Removed) -> Result<(), Error> {
+        let mut graph = self;
+        while let Some(owner) = &graph.owner {
+            if removed.contains(&owner.node) {
+                let problem = "its node was removed, and the driver has destroyed the body with it";
+                return Err(Error::Graph { what: "using the body of a conditional node", problem });
+            }
+            graph = &owner.graph;
+        }
+        Ok(())
     }
 }
 
 impl Drop for RawGraph {
     fn drop(&mut self) {
-        if self.parent.is_none() && !*self.abandoned.get_mut() {
+        if !self.is_body() && !*self.abandoned.get_mut() {
             self.context.release(Release::Graph(self.raw));
         }
     }

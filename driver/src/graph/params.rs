@@ -6,7 +6,7 @@ use driver_sys::{
     CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMSET_NODE_PARAMS_v1, CUgraphNodeParams_kernel, CUgraphNodeType,
 };
 
-use crate::queue::{Fill, FillShape};
+use crate::queue::{FillShape, MemoryFill};
 use crate::{Function, Launch, LaunchConfig};
 
 /// Hands a launch to a call as the parameters of a kernel node. The driver copies them.
@@ -42,7 +42,7 @@ pub(super) fn kernel_params(
 
 /// A fill, as the driver wants it.
 #[allow(non_snake_case)]
-pub(super) fn memset_params(fill: &Fill) -> CUDA_MEMSET_NODE_PARAMS_v1 {
+pub(super) fn memset_params(fill: &MemoryFill) -> CUDA_MEMSET_NODE_PARAMS_v1 {
     let (value, elementSize) = fill.value();
     let all = FillShape { pitch: 0, columns: fill.count(), rows: 1 };
     let FillShape { pitch, columns, rows } = *fill.shape().unwrap_or(&all);

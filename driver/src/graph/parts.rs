@@ -1,23 +1,19 @@
 //! What nodes other than kernels, copies and fills do: functions of the host, graphs within graphs, and events.
 
-use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use driver_sys::CUDA_HOST_NODE_PARAMS_v1;
 
 use super::order::Order;
+use super::races::{are_free_of_races_within, are_ordered};
 use super::{Graph, Node, NodeId, NodeKind, Owner};
+use crate::callback::{ProgramObject, Registration, call};
 use crate::context::expect_same;
-use crate::gate::host_function;
 use crate::release::Release;
 use crate::uses::Use;
 use crate::{Context, EdgeKind, Error, Event, Stream};
 
-/// A function that the driver calls on a thread of its own, in every launch.
-type HostFunction = Box<dyn Fn() + Send + Sync>;
-
-/// A function on the host. Clones are the same function.
+/// A function on the host. Clones share the function.
 ///
 /// ```
 /// # use warpwright_driver::*;
@@ -38,10 +34,11 @@ type HostFunction = Box<dyn Fn() + Send + Sync>;
 #[derive(Clone)]
 pub struct HostCall(Arc<HostInner>);
 
-/// The share of graphs in a function. The last one leaves it to the context, which drops it when no launch can call it.
+/// The share of graphs in a function. The last one passes it to the context, which drops it when no launch can call it.
 struct HostInner {
     context: Context,
-    function: Option<Box<HostFunction>>,
+    /// Present until this is dropped.
+    function: Option<Registration>,
 }
 
 /// A graph within a graph: a copy of another one, as it was when it was added. Clones are the same child.
@@ -73,14 +70,14 @@ struct ChildInner {
 
 impl HostCall {
     pub(super) fn new(context: &Context, function: impl Fn() + Send + Sync + 'static) -> Self {
-        let function: Box<HostFunction> = Box::new(Box::new(function));
-        Self(Arc::new(HostInner { context: context.clone(), function: Some(function) }))
+        let function = Some(Registration::node(function));
+        Self(Arc::new(HostInner { context: context.clone(), function }))
     }
 
-    /// What the driver is told of it.
+    /// Returns the parameters of a node that calls it.
     pub(super) fn params(&self) -> CUDA_HOST_NODE_PARAMS_v1 {
-        let data = self.0.function.as_deref().map_or(std::ptr::null(), std::ptr::from_ref);
-        CUDA_HOST_NODE_PARAMS_v1 { r#fn: Some(call_host), userData: data.cast_mut().cast() }
+        let data = self.0.function.as_ref().map_or(std::ptr::null_mut(), Registration::data);
+        CUDA_HOST_NODE_PARAMS_v1 { r#fn: Some(call), userData: data }
     }
 
     pub(super) fn context(&self) -> &Context {
@@ -89,32 +86,19 @@ impl HostCall {
 
     /// Queues one call in a stream.
     pub(super) fn queue(&self, stream: &Stream) -> Result<(), Error> {
-        let call = self.clone();
-        stream.call(move || {
-            if let Some(function) = &call.0.function {
-                function();
-            }
-        })
+        match self.0.function.as_ref().and_then(Registration::share) {
+            Some(function) => stream.call(move || function()),
+            None => Ok(()),
+        }
     }
 }
 
 impl Drop for HostInner {
     fn drop(&mut self) {
         if let Some(function) = self.function.take() {
-            self.context.release(Release::Object(function));
+            self.context.release(Release::Object(ProgramObject::new(function)));
         }
     }
-}
-
-/// Runs a host node's function.
-unsafe extern "C" fn call_host(data: *mut c_void) {
-    // SAFETY: the node was added with a pointer to a function that lives until no launch can call it.
-    let call = unsafe { &*data.cast::<HostFunction>() };
-    host_function(|| {
-        if catch_unwind(AssertUnwindSafe(call)).is_err() {
-            tell!(error, "a host node panicked");
-        }
-    });
 }
 
 impl Child {
@@ -138,18 +122,26 @@ impl Child {
         &self.0.order
     }
 
+    /// Returns true if no two of its nodes race, and none of the nodes of the graphs within it.
+    pub(super) fn is_free_of_races(&self) -> bool {
+        let order = self.order();
+        are_free_of_races_within(self.nodes()) && are_ordered(self.nodes(), &order.sorted(), order)
+    }
+
     pub(super) fn all_uses(&self) -> &[Use] {
         &self.0.uses
     }
 }
 
 impl Graph {
-    /// Adds a function on the host. It runs on a thread of the driver, where it may not call the driver; a panic in
-    /// it is caught and reported as an event.
+    /// Adds a node that runs `function` on the host, on a thread of the driver, in every launch.
     ///
-    /// It goes with the graph, once no work can call it. One that owns something of this graph's own context and is
-    /// dropped in flight keeps the context in use until that is next waited for, taken ([`Context::new`]), or given
-    /// something back; so wait before the last other share of the context goes.
+    /// The function must not call the driver. A panic in it is caught, and reported with the feature `tracing`.
+    ///
+    /// The function is dropped after the graph and everything made of it, once no work can call it any more and no call
+    /// of it is under way. If it owns an object of the graph's context and the graph is dropped in flight, the context
+    /// stays in use until it is next waited for, taken ([`Context::new`]), or released something. So wait for the work
+    /// before you drop the last other share of the context.
     ///
     /// ```
     /// # use warpwright_driver::*;
@@ -173,7 +165,7 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// A node of another graph, or what the driver refuses.
+    /// Returns an error if a node in `after` is of another graph, or if the driver cannot add the node.
     pub fn host(
         &mut self,
         after: &[NodeId],
@@ -182,7 +174,7 @@ impl Graph {
         let call = HostCall::new(self.context(), function);
         let params = call.params();
         self.insert(EdgeKind::Full, after, NodeKind::Host(call), |call, _| {
-            // SAFETY: the node keeps the function for as long as the graph or an exec of it lives.
+            // SAFETY: the parameters name a key, which `call` looks up.
             unsafe { add!(call, cuGraphAddHostNode(&params)) }
         })
     }
@@ -213,7 +205,7 @@ impl Graph {
         expect_same("a graph", child.context(), "its parent", self.context())?;
         child.expect_plain("adding it to another graph")?;
         self.insert(EdgeKind::Full, after, NodeKind::Child(Child::of(child)), |call, _| {
-            let (child, _calls) = child.raw.begin();
+            let (child, _calls) = child.raw.begin_whole();
             // SAFETY: both graphs are alive and locked; the driver copies the child.
             unsafe { add!(call, cuGraphAddChildGraphNode(child)) }
         })

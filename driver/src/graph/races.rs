@@ -1,41 +1,81 @@
-//! What orders nodes, and what would have to: the buffers that they touch.
+//! Pairs of nodes that touch the same bytes, and the edges that order them.
+//!
+//! [`Graph::races`] is the specification: it compares every two nodes. [`Graph::instantiate`] needs the answer for every
+//! graph and asks for it without quadratic work. It visits the nodes in an order that the edges allow, and keeps for each
+//! range of bytes its last writer and the readers since. A node only has to come after those, because they come after
+//! everything before them. Most of these pairs are ordered by an edge between them or lie on one chain of edges. Only
+//! for others the paths of the whole graph are computed (see [`Order`]).
 
-use super::{Graph, Node, NodeId};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+use ptx_gen::Access;
+
+use super::by_memory::ByMemory;
+use super::order::Order;
+use super::{Graph, Node, NodeId, NodeKind};
 use crate::queue::{Hazard, hazard};
-use crate::uses::{Touch, Use};
+use crate::uses::Touch;
 use crate::{Error, Region};
 
-/// Two nodes that no edge orders and that touch the same bytes, one of them writing.
+/// Two nodes that touch the same bytes, of which at least one writes, and that no path of edges orders.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
 /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
-/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
 /// let mut graph = Graph::new(&context)?;
-/// let (first, second) = (graph.fill(&[], &x, 1.0)?, graph.fill(&[], &x, 2.0)?);
+/// let first = graph.fill(&[], &x, 1.0)?;
+/// let second = graph.fill(&[], &x.view_range(2..4), 2.0)?;
 /// let races = graph.races();
 /// assert_eq!((races[0].first, races[0].second), (first, second));
+/// let text = "node 0 (fill) and node 1 (fill) touch bytes 8 to 16 of x, one of them writing, and no edge orders them";
+/// assert_eq!(races[0].to_string(), text);
+/// assert!(graph.instantiate().is_err());
 /// graph.add_edge(first, second)?;
 /// assert!(graph.races().is_empty());
+/// graph.instantiate()?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Race {
-    /// One node.
+    /// The node that was added first.
     pub first: NodeId,
-    /// The other.
+    /// The number and the name of that node.
+    pub first_name: String,
+    /// The node that was added later.
     pub second: NodeId,
-    /// The bytes that the first touches.
+    /// The number and the name of that node.
+    pub second_name: String,
+    /// The region that the first node touches.
     pub region: Region,
+    /// The bytes of the region's memory that both nodes touch.
+    pub bytes: Range<usize>,
+    /// The child graph or conditional node that contains both nodes, by number and name, preceded by those around it.
+    /// Empty if both are nodes of the graph itself.
+    pub within: Vec<String>,
+}
+
+impl fmt::Display for Race {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first_name, second_name, region, bytes, within, .. } = self;
+        let Range { start, end } = bytes;
+        write!(f, "node {first_name} and node {second_name}")?;
+        within.iter().rev().try_for_each(|node| write!(f, " within node {node}"))?;
+        let memory = region.name();
+        write!(f, " touch bytes {start} to {end} of {memory}, one of them writing, and no edge orders them")
+    }
 }
 
 impl Graph {
-    /// What makes an edge needed: the buffers that both nodes touch, and how.
+    /// Returns the reasons for an edge between two nodes: each buffer that both touch, with the kind of hazard.
     ///
     /// # Errors
-    /// A node of another graph.
+    /// Returns an error if a node is of another graph or was removed.
     pub fn reasons(&self, from: NodeId, to: NodeId) -> Result<Vec<(Hazard, String)>, Error> {
         let (from, to) = (self.index_of(from)?, self.index_of(to)?);
         let mut reasons = Vec::new();
@@ -50,41 +90,322 @@ impl Graph {
         Ok(reasons)
     }
 
-    /// Pairs of nodes that no path of edges orders and that touch the same bytes, one of them writing: the edges that
-    /// were forgotten. A recorded graph has none.
+    /// Returns the pairs of nodes that touch the same bytes, of which at least one writes, and that no path of edges
+    /// orders. These are the edges that were forgotten, and [`instantiate`](Self::instantiate) refuses such a graph.
+    ///
+    /// Pairs within child graphs and within the bodies of conditional nodes are included. A recorded graph has no races.
+    /// A wait for a word of memory ([`WordOperation::wait`](crate::WordOperation::wait)) does not count as an access,
+    /// because it is itself a means to order work.
     pub fn races(&self) -> Vec<Race> {
-        let order = self.order();
-        let uses: Vec<Vec<Use>> = self.nodes.iter().map(Node::uses).collect();
         let mut races = Vec::new();
-        for (b, later) in uses.iter().enumerate() {
-            for (a, earlier) in uses[..b].iter().enumerate() {
-                if order.precedes(a, b) || order.precedes(b, a) {
-                    continue;
-                }
-                let (first, second) = (self.nodes[a].id, self.nodes[b].id);
-                let met = conflict(earlier.iter().map(Use::touch), later.iter().map(Use::touch));
-                races.extend(met.map(|region| Race { first, second, region: region.clone() }));
-            }
-        }
+        add_races(&self.nodes, self.order(), &[], &mut races);
         races
+    }
+
+    /// Refuses a graph with races.
+    pub(super) fn expect_no_races(&self, what: &'static str) -> Result<(), Error> {
+        if self.is_free_of_races() {
+            return Ok(());
+        }
+        let races = self.races();
+        let others = races.len().saturating_sub(1);
+        match races.into_iter().next() {
+            Some(first) => Err(Error::Races { what, first: Box::new(first), others }),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns true if [`races`](Self::races) returns none.
+    fn is_free_of_races(&self) -> bool {
+        if !are_free_of_races_within(&self.nodes) {
+            return false;
+        }
+        let edges = Edges::new(self.edges.iter().map(super::Edge::indices));
+        // The numbers of the nodes are an order that the edges allow, unless an edge was added against it.
+        let forward = edges.0.iter().all(|(to, from)| from < to);
+        let sequence: Vec<usize> =
+            if forward { (0..self.nodes.len()).collect() } else { self.order().sorted() };
+        let chains = edges.chains(&sequence);
+        are_ordered(&self.nodes, &sequence, &GraphPaths { graph: self, edges, chains })
     }
 }
 
-/// Puts an item in its place of a few that are in order, each once.
+/// Adds the races between these nodes and within them.
+fn add_races(nodes: &[Node], order: &Order, within: &[String], races: &mut Vec<Race>) {
+    let touches: Vec<Vec<Touch<'_>>> = nodes.iter().map(|node| accesses(node).collect()).collect();
+    for (b, later) in touches.iter().enumerate() {
+        for (a, earlier) in touches[..b].iter().enumerate() {
+            if order.precedes(a, b) || order.precedes(b, a) {
+                continue;
+            }
+            let met = conflict(earlier.iter().copied(), later.iter().copied());
+            races.extend(met.map(|(region, bytes)| Race {
+                first: nodes[a].id,
+                first_name: nodes[a].describe(),
+                second: nodes[b].id,
+                second_name: nodes[b].describe(),
+                region: region.clone(),
+                bytes,
+                within: within.to_vec(),
+            }));
+        }
+    }
+    for node in nodes {
+        let path = || within.iter().cloned().chain([node.describe()]).collect::<Vec<_>>();
+        match &node.kind {
+            NodeKind::Child(child) => add_races(child.nodes(), child.order(), &path(), races),
+            NodeKind::Conditional(conditional) => {
+                conditional
+                    .bodies()
+                    .iter()
+                    .for_each(|body| add_races(&body.nodes, body.order(), &path(), races));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns true if the child graphs and the bodies among these nodes have no races.
+pub(super) fn are_free_of_races_within(nodes: &[Node]) -> bool {
+    nodes.iter().all(|node| match &node.kind {
+        NodeKind::Child(child) => child.is_free_of_races(),
+        NodeKind::Conditional(conditional) => conditional.bodies().iter().all(Graph::is_free_of_races),
+        _ => true,
+    })
+}
+
+/// Paths of edges between nodes.
+pub(super) trait Paths {
+    /// Returns true if a path leads from `a` to `b`, which comes later in the sequence.
+    fn precedes(&self, a: usize, b: usize) -> bool;
+
+    /// Returns true if such a path is found without much work. False means that there may be one.
+    fn precedes_visibly(&self, a: usize, b: usize) -> bool;
+}
+
+impl Paths for Order {
+    fn precedes(&self, a: usize, b: usize) -> bool {
+        Order::precedes(self, a, b)
+    }
+
+    fn precedes_visibly(&self, a: usize, b: usize) -> bool {
+        Order::precedes(self, a, b)
+    }
+}
+
+/// The paths of a graph, which are only computed if edges and chains do not show one.
+struct GraphPaths<'g> {
+    graph: &'g Graph,
+    edges: Edges,
+    chains: Vec<usize>,
+}
+
+impl Paths for GraphPaths<'_> {
+    fn precedes(&self, a: usize, b: usize) -> bool {
+        self.precedes_visibly(a, b) || self.graph.order().precedes(a, b)
+    }
+
+    fn precedes_visibly(&self, a: usize, b: usize) -> bool {
+        self.chains[a] == self.chains[b] || self.edges.contains(a, b)
+    }
+}
+
+/// Returns true if every two of these nodes that would race otherwise are ordered. `sequence` has the nodes in an order
+/// that the edges allow.
+pub(super) fn are_ordered(nodes: &[Node], sequence: &[usize], paths: &impl Paths) -> bool {
+    let mut memories = ByMemory::<Accesses>::default();
+    sequence.iter().all(|node| {
+        accesses(&nodes[*node]).all(|(_, region, access)| {
+            let memory = memories.entry(region.memory()).or_default();
+            memory.split(region.range()).all(|part| part.add(*node, access, paths))
+        })
+    })
+}
+
+/// Returns the accesses of a node that an edge may have to order.
+fn accesses(node: &Node) -> impl Iterator<Item = Touch<'_>> {
+    let waits_are_accesses = !matches!(node.kind, NodeKind::Words(_));
+    node.kind.touches().filter(move |(_, _, access)| waits_are_accesses || access.writes())
+}
+
+/// Edges from node to node, sorted by the later node.
+struct Edges(Vec<(usize, usize)>);
+
+impl Edges {
+    fn new(edges: impl Iterator<Item = (usize, usize)>) -> Self {
+        let mut edges: Vec<_> = edges.map(|(from, to)| (to, from)).collect();
+        edges.sort_unstable();
+        Self(edges)
+    }
+
+    fn contains(&self, from: usize, to: usize) -> bool {
+        self.0.binary_search(&(to, from)).is_ok()
+    }
+
+    /// Returns the nodes from which an edge leads to `to`.
+    fn before(&self, to: usize) -> impl Iterator<Item = usize> {
+        let first = self.0.partition_point(|(node, _)| *node < to);
+        self.0[first..].iter().take_while(move |(node, _)| *node == to).map(|(_, from)| *from)
+    }
+
+    /// Returns for each node the number of a chain, so that an edge leads from each node of a chain to the next one.
+    fn chains(&self, sequence: &[usize]) -> Vec<usize> {
+        let mut chains = vec![0; sequence.len()];
+        let mut last: Vec<usize> = Vec::new();
+        for node in sequence {
+            let chain = self
+                .before(*node)
+                .map(|from| (chains[from], from))
+                .find(|(chain, from)| last[*chain] == *from);
+            let chain = chain.map_or(last.len(), |(chain, _)| chain);
+            chains[*node] = chain;
+            if chain == last.len() {
+                last.push(*node);
+            } else {
+                last[chain] = *node;
+            }
+        }
+        chains
+    }
+}
+
+/// The accesses to one memory that a later access may have to follow: disjoint ranges by their first byte.
+#[derive(Default)]
+struct Accesses(BTreeMap<usize, Part>);
+
+/// A range of bytes and what was done to it.
+#[derive(Clone, Default)]
+struct Part {
+    end: usize,
+    /// The last node that writes it.
+    writer: Option<usize>,
+    /// The nodes that read it after that.
+    readers: Vec<usize>,
+}
+
+impl Accesses {
+    /// Returns the parts of which these bytes consist, after splitting those that contain other bytes.
+    fn split(&mut self, bytes: Range<usize>) -> impl Iterator<Item = &mut Part> {
+        self.cut(bytes.start);
+        self.cut(bytes.end);
+        let mut gaps = Vec::new();
+        let mut at = bytes.start;
+        for (start, part) in self.0.range(bytes.clone()) {
+            if at < *start {
+                gaps.push(at..*start);
+            }
+            at = part.end;
+        }
+        if at < bytes.end {
+            gaps.push(at..bytes.end);
+        }
+        for gap in gaps {
+            self.0.insert(gap.start, Part { end: gap.end, ..Part::default() });
+        }
+        self.0.range_mut(bytes).map(|(_, part)| part)
+    }
+
+    /// Splits the part that contains the bytes before and after this place.
+    fn cut(&mut self, at: usize) {
+        let Some((_, part)) = self.0.range_mut(..at).next_back() else { return };
+        if part.end > at {
+            let tail = part.clone();
+            part.end = at;
+            self.0.insert(at, tail);
+        }
+    }
+}
+
+impl Part {
+    /// Adds an access by a node, and returns true if the accesses that it must follow are ordered before it.
+    fn add(&mut self, node: usize, access: Access, paths: &impl Paths) -> bool {
+        let follows = |earlier: usize| earlier == node || paths.precedes(earlier, node);
+        if !self.writer.is_none_or(follows) {
+            return false;
+        }
+        if access.writes() {
+            let all = self.readers.drain(..).all(follows);
+            self.writer = Some(node);
+            return all;
+        }
+        match self.readers.last_mut() {
+            // What follows this reader follows the earlier one as well.
+            Some(last) if *last == node || paths.precedes_visibly(*last, node) => *last = node,
+            _ => self.readers.push(node),
+        }
+        true
+    }
+}
+
+/// Puts an item in its place in a sorted vector, unless it is there.
 fn insert<T: Ord>(items: &mut Vec<T>, item: T) {
     if let Err(place) = items.binary_search(&item) {
         items.insert(place, item);
     }
 }
 
-/// The first bytes that both touch and one writes.
+/// Returns the first bytes that both touch and one of them writes, with the region of the first.
 pub(crate) fn conflict<'a>(
     mut first: impl Iterator<Item = Touch<'a>>,
     second: impl Iterator<Item = Touch<'a>> + Clone,
-) -> Option<&'a Region> {
+) -> Option<(&'a Region, Range<usize>)> {
     first.find_map(|(_, region, access)| {
         let meets =
-            |(_, other, theirs): Touch<'_>| hazard(access, theirs).is_some() && region.overlaps(other);
-        second.clone().any(meets).then_some(region)
+            |(_, other, theirs): &Touch<'_>| hazard(access, *theirs).is_some() && region.overlaps(other);
+        second.clone().find(meets).map(|(_, other, _)| {
+            let (a, b) = (region.range(), other.range());
+            (region, a.start.max(b.start)..a.end.min(b.end))
+        })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Paths from lower to higher numbers, except from one node.
+    struct AllBut(Option<usize>);
+
+    impl Paths for AllBut {
+        fn precedes(&self, a: usize, b: usize) -> bool {
+            a < b && self.0 != Some(a)
+        }
+
+        fn precedes_visibly(&self, _: usize, _: usize) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn ranges_are_split_where_accesses_begin_and_end() {
+        let mut accesses = Accesses::default();
+        for (node, bytes, access) in
+            [(0, 0..16, Access::Write), (1, 4..8, Access::Write), (2, 6..32, Access::Read)]
+        {
+            assert!(accesses.split(bytes).all(|part| part.add(node, access, &AllBut(None))));
+        }
+        // Node 3 meets the writers 0 and 1 and the reader 2, and must come after all of them.
+        for missing in 0..3 {
+            let mut copy = Accesses(accesses.0.clone());
+            let mut parts = copy.split(0..32);
+            assert!(
+                !parts.all(|part| part.add(3, Access::Write, &AllBut(Some(missing)))),
+                "without {missing}"
+            );
+        }
+        let ends: Vec<_> = accesses.0.iter().map(|(start, part)| (*start, part.end)).collect();
+        assert_eq!(ends, [(0, 4), (4, 6), (6, 8), (8, 16), (16, 32)]);
+    }
+
+    #[test]
+    fn chains_follow_edges() {
+        // 0 -> 2 -> 4 and 1 -> 3, with 2 -> 3.
+        let edges = Edges::new([(0, 2), (2, 4), (1, 3), (2, 3)].into_iter());
+        let chains = edges.chains(&[0, 1, 2, 3, 4]);
+        assert_eq!(chains[0], chains[2]);
+        assert!(edges.contains(2, 3) && !edges.contains(3, 2));
+        for [a, b] in [[0, 1], [1, 4], [3, 4]] {
+            assert_ne!(chains[a], chains[b], "{a} and {b}");
+        }
+    }
 }

@@ -9,6 +9,7 @@ use ptx_gen::{Access, KernelDef};
 
 use super::coherence::expect_all_coherent;
 use super::exec::{GraphExec, Users};
+use super::instantiate::RaceCheck;
 use super::memory::expect_in_order;
 use super::params::{kernel_params, memset_params, with_kernel_params};
 use super::parts::{Child, HostCall};
@@ -265,10 +266,13 @@ impl GraphExec {
         if Arc::ptr_eq(&graph.raw, &self.inner.graph) {
             return Err(Error::Graph { what, problem: "it is the graph itself" });
         }
+        if self.races == RaceCheck::Refuse {
+            graph.expect_no_races(what)?;
+        }
         let kind = NodeKind::Child(Child::of(graph));
         self.expect_place(index, &kind)?;
         self.with_node(node, |driver, exec, raw| {
-            let (child, _calls) = graph.raw.begin();
+            let (child, _calls) = graph.raw.begin_whole();
             // SAFETY: exec, node and child are alive; the driver copies what the child's nodes do.
             unsafe { cu_if_there!(driver, cuGraphExecChildGraphNodeSetParams(exec, raw, child)) }
         })?;
@@ -358,7 +362,7 @@ impl GraphExec {
             let node = &self.nodes[other];
             let ordered = other == index || order.precedes(other, index) || order.precedes(index, other);
             let met = if ordered { None } else { conflict(new.iter().copied(), node.kind.touches()) };
-            if let Some(buffer) = met.map(Region::name) {
+            if let Some(buffer) = met.map(|(region, _)| region.name()) {
                 let (name, other_name) = (self.nodes[index].name(), node.name());
                 return Err(Error::Unordered { node: index, name, other, other_name, buffer });
             }

@@ -5,25 +5,28 @@ use std::sync::OnceLock;
 use driver_sys::CUgraphExecUpdateResultInfo;
 
 use super::exec::GraphExec;
+use super::instantiate::RaceCheck;
 use super::{Edge, Graph, Node, NodeKind};
 use crate::Error;
 use crate::context::expect_same;
 
 impl GraphExec {
-    /// Takes over the arguments of another graph of the same form: the same nodes and edges, added in the same order.
-    /// If the driver takes one whose nodes were added in another order, no node can be changed alone from then on.
+    /// Takes over the arguments of another graph of the same form, with the same nodes and edges, added in the same order.
+    /// If the driver accepts a graph whose nodes were added in another order, single nodes cannot be changed any more.
     ///
     /// # Errors
-    /// [`Error::Update`] with what differs, as this crate and the driver see it, and the nodes that the driver names,
-    /// by their number in `graph`; [`Error::Graph`] for graphs that own memory. Nothing has changed
-    /// then.
+    /// After an error nothing has changed.
+    /// - [`Error::Races`] if nodes of `graph` touch the same bytes without an order: see [`Graph::races`].
+    /// - [`Error::Update`] if the driver refuses, with the difference that this crate sees, and the nodes that the driver
+    ///   names, by their number in `graph`.
+    /// - [`Error::Graph`] for graphs that allocate or free memory.
     pub fn update(&mut self, graph: &Graph) -> Result<(), Error> {
         expect_same("a graph", graph.context(), "the exec to update", self.context())?;
         self.expect_form(graph)?;
         let mut info = CUgraphExecUpdateResultInfo::zeroed();
         let result = {
             let _current = self.context().enter()?;
-            let (raw, _calls) = graph.raw.begin();
+            let (raw, _calls) = graph.raw.begin()?;
             // SAFETY: exec and graph are alive; `info` is ours to write.
             unsafe {
                 cu_if_there!(self.context().driver(), cuGraphExecUpdate_v2(self.inner.raw, raw, &mut info))
@@ -51,6 +54,9 @@ impl GraphExec {
         graph.expect_whole("updating a graph by it")?;
         graph.expect_edges_as_told()?;
         graph.expect_memory_in_order()?;
+        if self.races == RaceCheck::Refuse {
+            graph.expect_no_races("updating by it")?;
+        }
         let owns =
             |nodes: &[Node]| nodes.iter().any(|n| matches!(n.kind, NodeKind::Alloc(_) | NodeKind::Free(_)));
         if owns(&self.nodes) || owns(&graph.nodes) {

@@ -9,7 +9,8 @@ use ptx_gen::Access;
 
 use super::transfer::{read_atomic, write_atomic};
 use super::{Allocation, Origin, View, byte_len, or_out_of_memory};
-use crate::element::Element;
+use crate::callback::ProgramObject;
+use crate::element::{Element, zeroed};
 use crate::release::HostPointer;
 use crate::{Context, Error};
 
@@ -46,7 +47,7 @@ impl<T: Element> Registered<T> {
         let (pointer, bytes): (*mut c_void, _) = (memory.as_mut_ptr().cast(), byte_len::<T>(memory.len()));
         if bytes == 0 {
             // The driver registers no empty memory.
-            let allocation = Allocation::new(context, 0, 0, Origin::Borrowed(Box::new(memory)));
+            let allocation = Allocation::new(context, 0, 0, Origin::Borrowed(ProgramObject::new(memory)));
             return Ok(Self { view: View::of(Arc::new(allocation)), host: HostPointer(pointer) });
         }
         let flags = CUmemhostregister_flags::PORTABLE | CUmemhostregister_flags::DEVICEMAP;
@@ -54,7 +55,8 @@ impl<T: Element> Registered<T> {
         // SAFETY: the memory is the vector's, which the allocation keeps until it is unregistered.
         unsafe { cu_if_there!(driver, cuMemHostRegister_v2(pointer, bytes, flags)) }?;
         let host = HostPointer(pointer);
-        let mut allocation = Allocation::new(context, 0, bytes, Origin::Registered(Box::new(memory)));
+        let mut allocation =
+            Allocation::new(context, 0, bytes, Origin::Registered(ProgramObject::new(memory)));
         allocation.host = Some(host);
         // SAFETY: `address` is ours to write; the pointer was registered with DEVICEMAP.
         unsafe { cu_if_there!(driver, cuMemHostGetDevicePointer_v2(&mut allocation.address, pointer, 0)) }?;
@@ -63,7 +65,7 @@ impl<T: Element> Registered<T> {
 
     /// Every element as the host sees it now.
     pub fn to_host(&self) -> Vec<T> {
-        let mut to = T::zeros(self.len());
+        let mut to = zeroed::<T>(self.len());
         // SAFETY: both have that many bytes; the device may write the one at the same time.
         unsafe { read_atomic(self.host.0.cast(), to.as_mut_ptr().cast(), byte_len::<T>(self.len())) };
         to
@@ -125,7 +127,7 @@ impl<T: Element> Managed<T> {
     pub fn read(&self, index: usize) -> Result<T, Error> {
         let _copy = self.context().order().host_copies(self.region(), Access::Read);
         self.context().synchronize()?;
-        let (at, mut value) = (self.at(index), T::zeros(1)[0]);
+        let (at, mut value) = (self.at(index), zeroed::<T>(1)[0]);
         // SAFETY: `at` is an element of this memory; both have the size of an element.
         unsafe { read_atomic(at, std::ptr::from_mut(&mut value).cast(), size_of::<T>()) };
         Ok(value)

@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex};
 use driver_sys::{CUdeviceptr, CUresult};
 use ptx_gen::Access;
 
+use crate::callback::ProgramObject;
 use crate::context::expect_same;
-use crate::element::{Element, ElementType, as_bytes, as_bytes_mut};
+use crate::element::{Element, ElementType, as_bytes, as_bytes_mut, zeroed};
 use crate::lock::lock;
 use crate::order::{Bytes, Touched};
 use crate::regions::forbid;
@@ -50,9 +51,9 @@ pub(crate) enum Origin {
     /// `cuMemHostAlloc`.
     Pinned,
     /// `cuMemHostRegister`, over memory that the owner keeps.
-    Registered(Box<dyn Any + Send + Sync>),
-    /// Somebody else's, who is kept.
-    Borrowed(Box<dyn Any + Send + Sync>),
+    Registered(ProgramObject),
+    /// Memory of another owner, which is kept.
+    Borrowed(ProgramObject),
     /// `cuMemAllocAsync` in this stream.
     Stream(Arc<Timeline>),
     /// `cuIpcOpenMemHandle`: another process's.
@@ -174,7 +175,7 @@ impl<T: Element> Buffer<T> {
         len: usize,
         owner: impl Any + Send + Sync,
     ) -> Self {
-        let origin = Origin::Borrowed(Box::new(owner));
+        let origin = Origin::Borrowed(ProgramObject::new(owner));
         Self(View::of(Arc::new(Allocation::new(context, address, byte_len::<T>(len), origin))))
     }
 
@@ -286,8 +287,8 @@ impl<T: Element> View<T> {
         refuse_memory(&self.region, "reading")?;
         let _copy = self.context().order().host_copies(&self.region, Access::Read);
         self.context().synchronize()?;
-        let mut to = T::zeros(self.len());
-        if !self.is_empty() {
+        let mut to = zeroed::<T>(self.len());
+        if !as_bytes(&to).is_empty() {
             // SAFETY: the memory is the view's, of that many bytes.
             unsafe { download(self.context(), as_bytes_mut(&mut to), self.address()) }?;
         }
@@ -309,7 +310,7 @@ impl<T: Element> View<T> {
 
     fn put(&self, from: &[T]) -> Result<(), Error> {
         self.expect_len("write", from.len())?;
-        if from.is_empty() {
+        if as_bytes(from).is_empty() {
             return Ok(());
         }
         // SAFETY: the memory is the view's, and its length was checked.
@@ -457,7 +458,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        let no_owner = Origin::Borrowed(Box::new(()));
+        let no_owner = Origin::Borrowed(ProgramObject::new(()));
         let release = match (std::mem::replace(&mut self.origin, no_owner), self.host) {
             (Origin::Device, _) => Release::Memory(self.address),
             (Origin::Stream(timeline), _) => Release::StreamMemory(self.address, timeline),

@@ -8,7 +8,7 @@ use driver_sys::CUmemhostalloc_flags;
 
 use super::transfer::{read_atomic, write_atomic};
 use super::{Allocation, Origin, View, byte_len, or_out_of_memory};
-use crate::element::Element;
+use crate::element::{Element, zeroed};
 use crate::release::HostPointer;
 use crate::{Context, Error};
 
@@ -77,7 +77,7 @@ impl<T: Element> Pinned<T> {
     /// If there is no such element.
     pub fn read(&self, index: usize) -> T {
         let at = self.at(index);
-        let mut value = T::zeros(1)[0];
+        let mut value = zeroed::<T>(1)[0];
         // SAFETY: `at` is an element of this memory, which lives; both have the size of an element.
         unsafe { read_atomic(at.cast(), std::ptr::from_mut(&mut value).cast(), size_of::<T>()) };
         value

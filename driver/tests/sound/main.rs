@@ -9,17 +9,23 @@
 #[path = "../fake/kernels.rs"]
 mod kernels;
 
+mod bodies;
 mod capture;
 mod drops;
 mod events;
 mod fault;
+mod foreign;
+mod host_functions;
 mod last;
 mod memory;
 mod order;
+mod panics;
+mod races;
 mod random_order;
 // The tests of the locks use the rest of it.
 #[allow(dead_code)]
 mod sim;
+mod sizes;
 mod threads;
 mod walk;
 

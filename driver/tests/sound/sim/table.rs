@@ -282,5 +282,14 @@ functions! {
         if !nodes.is_null() { nodes.copy_from(found.as_ptr(), found.len().min(*count)) }
         *count = found.len();
     }
-    cuGraphGetEdges(graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, count: *mut usize) { *count = 0 }
+    // Asked for graphs that one stream captured, whose nodes follow each other.
+    cuGraphGetEdges(graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, count: *mut usize) {
+        let nodes = sim(|s| s.nodes_of(graph));
+        let edges = nodes.len().saturating_sub(1);
+        if !from.is_null() {
+            from.copy_from(nodes.as_ptr(), edges.min(*count));
+            to.copy_from(nodes[1..].as_ptr(), edges.min(*count));
+        }
+        *count = edges;
+    }
 }
