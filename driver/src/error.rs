@@ -5,7 +5,6 @@ use std::ops::Range;
 use driver_sys::{CUgraphExecUpdateResult, CUgraphInstantiateResult};
 
 use crate::DriverError;
-use crate::graph::races::Race;
 use crate::module_error::ModuleError;
 
 /// Why there is no driver to talk to.
@@ -235,15 +234,8 @@ pub enum Error {
         /// The buffer.
         buffer: String,
     },
-    /// A graph in which nodes touch the same bytes without an order ([`Graph::races`](crate::Graph::races)).
-    Races {
-        /// The operation that was refused.
-        what: &'static str,
-        /// The first race.
-        first: Box<Race>,
-        /// The number of other races.
-        others: usize,
-    },
+    /// A graph in which nodes touch the same bytes without an order.
+    Races(Box<Races>),
     /// A graph that the driver would not instantiate.
     Instantiate {
         /// The call.
@@ -374,6 +366,48 @@ pub struct Stale {
     pub buffer: String,
     /// The bytes of the buffer that both touch.
     pub bytes: Range<usize>,
+}
+
+/// A graph with two nodes that touch the same bytes, of which at least one writes, and that no path of edges orders.
+///
+/// It is in [`Error::Races`]. [`Graph::races`](crate::Graph::races) returns all such pairs.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
+/// let mut graph = Graph::new(&context)?;
+/// graph.fill(&[], &x, 1.0)?;
+/// graph.fill(&[], &x.view_range(2..4), 2.0)?;
+/// match graph.instantiate() {
+///     Err(Error::Races(races)) => {
+///         assert_eq!((races.first.as_str(), races.second.as_str()), ("0 (fill)", "1 (fill)"));
+///         assert_eq!((races.buffer.as_str(), races.bytes, races.others), ("x", 8..16, 0));
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Races {
+    /// The operation that was refused.
+    pub what: &'static str,
+    /// The number and the name of the node that was added first.
+    pub first: String,
+    /// The number and the name of the node that was added later.
+    pub second: String,
+    /// The child graph or conditional node that contains both nodes, preceded by those around it. Empty if both are
+    /// nodes of the graph itself.
+    pub within: Vec<String>,
+    /// The name of the buffer.
+    pub buffer: String,
+    /// The bytes of the buffer that both nodes touch.
+    pub bytes: Range<usize>,
+    /// The number of other such pairs.
+    pub others: usize,
 }
 
 /// What is wrong with a launch.

@@ -334,7 +334,7 @@ pub use device::{Device, Properties};
 pub use driver::{Driver, driver_load_error, is_driver_available};
 pub use driver_error::{Absent, DriverError};
 pub use element::{ByValue, Element, ElementType};
-pub use error::{Error, LaunchProblem, LoadError, Stale};
+pub use error::{Error, LaunchProblem, LoadError, Races, Stale};
 pub use event::{Event, EventHandle};
 pub use function::Function;
 pub use graph::attribute::NodeAttribute;

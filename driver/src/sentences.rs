@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use crate::DriverError;
-use crate::error::{Error, LaunchProblem, LoadError, Stale};
+use crate::error::{Error, LaunchProblem, LoadError, Races, Stale};
 use crate::module_error::{ModuleError, ModuleReason};
 
 /// Implements `Display` for an error by its rows.
@@ -60,10 +60,7 @@ sentences! { Error:
     Self::Unordered { node, name, other, other_name, buffer } =>
         "nodes {node} ({name}) and {other} ({other_name}) would both touch {buffer} and no edge orders them; \
         add the edge, or record the graph again";
-    Self::Races { what, first, others } =>
-        "{what}: {first}{}; add the edge, or waive the check by Graph::instantiate_with_races if something else orders \
-        them",
-        if *others == 0 { String::new() } else { format!(" ({others} more such pairs: see Graph::races)") };
+    Self::Races(error) => "{error}";
     Self::Instantiate { source, result, node } =>
         "instantiating the graph: {source}{}", and(node, |n| format!("; {result:?} at node {n}"));
     Self::Update { source, result, node, from, changed } =>
@@ -112,6 +109,14 @@ sentences! { ModuleReason:
     Self::NoFunction { name, entries } => "no kernel {name}; the text has {entries}";
 }
 
+sentences! { Races:
+    Self { what, first, second, within, buffer, bytes, others } =>
+        "{what}: node {first} and node {second}{} touch bytes {} to {} of {buffer}, one of them writing, and no edge \
+        orders them{}; add the edge, or use Graph::instantiate_with_races if something else orders them",
+        within.iter().rev().map(|node| format!(" within node {node}")).collect::<String>(), bytes.start, bytes.end,
+        if *others == 0 { String::new() } else { format!(" ({others} more such pairs: see Graph::races)") };
+}
+
 sentences! { Stale:
     Self { from, from_name, written, to, to_name, read, buffer, bytes } =>
         "node {to} ({to_name}) reads bytes {} to {} of {buffer} by ld.global.nc as {read}, and node {from} \
@@ -152,6 +157,8 @@ impl StdError for LaunchProblem {}
 
 impl StdError for ModuleReason {}
 
+impl StdError for Races {}
+
 impl StdError for Stale {}
 
 /// Lets `?` carry one error in another.
@@ -185,4 +192,4 @@ macro_rules! debug_is_display {
     )*};
 }
 
-debug_is_display!(DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, Stale);
+debug_is_display!(DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, Races, Stale);

@@ -54,23 +54,6 @@ fn files_form_layers() {
 }
 
 #[test]
-fn the_page_names_each_file_of_the_driver_once() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
-    let table = page.split("## The driver crate by file").nth(1).unwrap().split("\n## ").next().unwrap();
-    let named: Vec<&str> = table
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `")?.split(" | ").next())
-        .flat_map(|cell| cell.split('`').filter(|name| name.ends_with(".rs") || name.ends_with('/')))
-        .collect();
-    let place = |file: String| file.split_once('/').map_or(file.clone(), |(folder, _)| format!("{folder}/"));
-    let there: BTreeSet<String> = sources("driver").into_keys().map(place).collect();
-    let mut sorted = named.clone();
-    sorted.sort_unstable();
-    assert_eq!(sorted, there.iter().map(String::as_str).collect::<Vec<_>>());
-}
-
-#[test]
 fn libraries_read_no_environment() {
     for (library, readers) in LIBRARIES {
         let reads = |text: &str| ["env::var", "env::vars", "getenv"].iter().any(|read| text.contains(read));

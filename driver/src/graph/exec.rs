@@ -6,7 +6,6 @@ use driver_sys::{CUgraphExec, CUgraphNode};
 use ptx_gen::Access;
 
 use super::by_memory::ByMemory;
-use super::instantiate::RaceCheck;
 use super::order::Order;
 use super::parts::Child;
 use super::{Edge, Node, NodeId, NodeKind, Owner, RawGraph, order_of};
@@ -55,6 +54,13 @@ pub struct GraphExec {
     pub(super) paired: bool,
     /// Whether graphs by which it is updated are checked for races.
     pub(super) races: RaceCheck,
+}
+
+/// Whether a graph is checked for races when it is instantiated and updated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum RaceCheck {
+    Refuse,
+    Waived,
 }
 
 pub(super) struct Inner {

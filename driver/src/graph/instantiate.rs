@@ -7,8 +7,7 @@ use driver_sys::{
     CUgraphNode, CUresult,
 };
 
-use super::exec::GraphExec;
-use super::exec::Inner;
+use super::exec::{GraphExec, Inner, RaceCheck};
 use super::{Graph, Node};
 use crate::{DriverError, Error, Stream};
 
@@ -50,13 +49,6 @@ impl Instantiate<'_> {
         flags.set(CUgraphInstantiate_flags::USE_NODE_PRIORITY, self.node_priority);
         flags
     }
-}
-
-/// Whether a graph is checked for races when it is instantiated and updated.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum RaceCheck {
-    Refuse,
-    Waived,
 }
 
 /// The call that reports which node it refuses.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use driver_sys::CUDA_HOST_NODE_PARAMS_v1;
 
 use super::order::Order;
-use super::races::{are_free_of_races_within, are_ordered};
 use super::{Graph, Node, NodeId, NodeKind, Owner};
 use crate::callback::{ProgramObject, Registration, call};
 use crate::context::expect_same;
@@ -120,12 +119,6 @@ impl Child {
 
     pub(super) fn order(&self) -> &Order {
         &self.0.order
-    }
-
-    /// Returns true if no two of its nodes race, and none of the nodes of the graphs within it.
-    pub(super) fn is_free_of_races(&self) -> bool {
-        let order = self.order();
-        are_free_of_races_within(self.nodes()) && are_ordered(self.nodes(), &order.sorted(), order)
     }
 
     pub(super) fn all_uses(&self) -> &[Use] {

@@ -15,6 +15,7 @@ use ptx_gen::Access;
 use super::by_memory::ByMemory;
 use super::order::Order;
 use super::{Graph, Node, NodeId, NodeKind};
+use crate::error::Races;
 use crate::queue::{Hazard, hazard};
 use crate::uses::Touch;
 use crate::{Error, Region};
@@ -110,7 +111,15 @@ impl Graph {
         let races = self.races();
         let others = races.len().saturating_sub(1);
         match races.into_iter().next() {
-            Some(first) => Err(Error::Races { what, first: Box::new(first), others }),
+            Some(race) => Err(Error::Races(Box::new(Races {
+                what,
+                first: race.first_name,
+                second: race.second_name,
+                within: race.within,
+                buffer: race.region.name(),
+                bytes: race.bytes,
+                others,
+            }))),
             None => Ok(()),
         }
     }
@@ -166,16 +175,19 @@ fn add_races(nodes: &[Node], order: &Order, within: &[String], races: &mut Vec<R
 }
 
 /// Returns true if the child graphs and the bodies among these nodes have no races.
-pub(super) fn are_free_of_races_within(nodes: &[Node]) -> bool {
+fn are_free_of_races_within(nodes: &[Node]) -> bool {
     nodes.iter().all(|node| match &node.kind {
-        NodeKind::Child(child) => child.is_free_of_races(),
+        NodeKind::Child(child) => {
+            are_free_of_races_within(child.nodes())
+                && are_ordered(child.nodes(), &child.order().sorted(), child.order())
+        }
         NodeKind::Conditional(conditional) => conditional.bodies().iter().all(Graph::is_free_of_races),
         _ => true,
     })
 }
 
 /// Paths of edges between nodes.
-pub(super) trait Paths {
+trait Paths {
     /// Returns true if a path leads from `a` to `b`, which comes later in the sequence.
     fn precedes(&self, a: usize, b: usize) -> bool;
 
@@ -212,7 +224,7 @@ impl Paths for GraphPaths<'_> {
 
 /// Returns true if every two of these nodes that would race otherwise are ordered. `sequence` has the nodes in an order
 /// that the edges allow.
-pub(super) fn are_ordered(nodes: &[Node], sequence: &[usize], paths: &impl Paths) -> bool {
+fn are_ordered(nodes: &[Node], sequence: &[usize], paths: &impl Paths) -> bool {
     let mut memories = ByMemory::<Accesses>::default();
     sequence.iter().all(|node| {
         accesses(&nodes[*node]).all(|(_, region, access)| {

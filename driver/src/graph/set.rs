@@ -8,8 +8,7 @@ use std::sync::Arc;
 use ptx_gen::{Access, KernelDef};
 
 use super::coherence::expect_all_coherent;
-use super::exec::{GraphExec, Users};
-use super::instantiate::RaceCheck;
+use super::exec::{GraphExec, RaceCheck, Users};
 use super::memory::expect_in_order;
 use super::params::{kernel_params, memset_params, with_kernel_params};
 use super::parts::{Child, HostCall};

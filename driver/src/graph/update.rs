@@ -4,8 +4,7 @@ use std::sync::OnceLock;
 
 use driver_sys::CUgraphExecUpdateResultInfo;
 
-use super::exec::GraphExec;
-use super::instantiate::RaceCheck;
+use super::exec::{GraphExec, RaceCheck};
 use super::{Edge, Graph, Node, NodeKind};
 use crate::Error;
 use crate::context::expect_same;
