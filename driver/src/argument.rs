@@ -120,7 +120,7 @@ impl MapArg {
 
     fn encoded(map: TensorMap, elements: usize, tensor: Option<Region>) -> Self {
         let bytes = bytes_of(&map).into();
-        Self(HostValue { ty: TensorMap::TYPE, bytes, elements: Some(elements), tensor })
+        Self(HostValue { ty: TensorMap::VALUE_TYPE, bytes, elements: Some(elements), tensor })
     }
 
     /// The elements of the tensor.
@@ -160,7 +160,12 @@ impl HostArg {
 
     /// Makes an argument that is passed by value.
     pub fn value<T: ByValue>(value: T) -> Self {
-        Self::Value(HostValue { ty: T::TYPE, bytes: bytes_of(&value).into(), elements: None, tensor: None })
+        Self::Value(HostValue {
+            ty: T::VALUE_TYPE,
+            bytes: bytes_of(&value).into(),
+            elements: None,
+            tensor: None,
+        })
     }
 
     /// What the launch contract sees of it.

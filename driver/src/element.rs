@@ -47,7 +47,7 @@ pub unsafe trait Element: Copy + Send + Sync + 'static {
 /// use warpwright_driver::{ByValue, TensorMap};
 ///
 /// fn size<T: ByValue>() -> usize {
-///     T::TYPE.size()
+///     T::VALUE_TYPE.size()
 /// }
 ///
 /// assert_eq!((size::<f32>(), size::<[u32; 2]>(), size::<TensorMap>()), (4, 8, 128));
@@ -55,15 +55,15 @@ pub unsafe trait Element: Copy + Send + Sync + 'static {
 ///
 /// # Safety
 /// - The type must have no padding, and must not contain a reference or a pointer to memory of the host.
-/// - [`TYPE`](Self::TYPE) must have its size and its alignment.
+/// - [`VALUE_TYPE`](Self::VALUE_TYPE) must have its size and its alignment.
 pub unsafe trait ByValue: Copy + 'static {
     /// The name, the size and the alignment of the type.
-    const TYPE: ElementType;
+    const VALUE_TYPE: ElementType;
 }
 
 // SAFETY: an element has no padding, and its type is its own.
 unsafe impl<T: Element> ByValue for T {
-    const TYPE: ElementType = T::TYPE;
+    const VALUE_TYPE: ElementType = T::TYPE;
 }
 
 /// The type of an element: its name, its size and its alignment.

@@ -64,7 +64,7 @@ impl Parameter {
 
     /// Declares a `T` that is passed by value.
     pub const fn value<T: ByValue>(name: &'static str) -> Self {
-        Self { name, ty: ParameterType::Value(T::TYPE) }
+        Self { name, ty: ParameterType::Value(T::VALUE_TYPE) }
     }
 
     /// What is done to a buffer. To a value nothing is.
@@ -81,7 +81,7 @@ impl From<&Param> for Parameter {
         let ty = match param.kind {
             ParamKind::Buffer(kind, access) => ParameterType::Buffer(kind.into(), access),
             ParamKind::Scalar(kind) => ParameterType::Value(kind.into()),
-            ParamKind::TensorMap(..) => ParameterType::Value(<crate::TensorMap as ByValue>::TYPE),
+            ParamKind::TensorMap(..) => ParameterType::Value(crate::TensorMap::VALUE_TYPE),
         };
         Self { name: param.name, ty }
     }

@@ -14,7 +14,7 @@ use crate::{Error, ptx};
 /// both are safe.
 ///
 /// ```
-/// use warpwright_driver::*;
+/// use warpwright_driver::prelude::*;
 ///
 /// kernel! {
 ///     /// `y = a x + y`, in one dimension.

@@ -50,7 +50,7 @@ pub struct TensorMap([u64; 16]);
 
 // SAFETY: 128 bytes without padding. The address in it is one of the device.
 unsafe impl ByValue for TensorMap {
-    const TYPE: ElementType = ElementType::tensor_map::<Self>();
+    const VALUE_TYPE: ElementType = ElementType::tensor_map::<Self>();
 }
 
 impl std::fmt::Debug for TensorMap {

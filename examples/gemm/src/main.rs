@@ -9,10 +9,7 @@ mod random;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use warpwright_driver::{
-    Buffer, CaptureMode, Context, Device, Driver, Event, GraphExec, Kernel, Queue, Recorder, Stream,
-    TensorMapBuilder, View, capture, f16,
-};
+use warpwright_driver::prelude::*;
 
 use cublas::Cublas;
 use kernel::{Gemm, GemmArgs, W, X, Y};

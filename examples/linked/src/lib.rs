@@ -1,6 +1,6 @@
 //! Kernels that the programs of this project share, declared for the PTX in `kernels.ptx`.
 
-use warpwright_driver::{Context, Error, LaunchConfig, Module, kernel};
+use warpwright_driver::prelude::*;
 
 kernel! {
     /// `y = factor x`

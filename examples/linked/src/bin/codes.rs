@@ -10,7 +10,7 @@ use warpwright_driver::sys::{
     Api, CUevent, CUevent_flags, CUgraph, CUresult, CUstream, CUstream_flags, CUstreamCaptureMode,
     CUstreamCaptureStatus,
 };
-use warpwright_driver::{Buffer, CaptureMode, Context, Driver, Error, Event, Queue, Stream, Work, capture};
+use warpwright_driver::prelude::*;
 
 /// Elements.
 const N: u32 = 1000;

@@ -2,7 +2,7 @@
 //! of its own and a loop, whose end a kernel decides.
 
 use linked::{Kernels, blocks, check};
-use warpwright_driver::{Buffer, Context, Driver, Error, Graph, LaunchConfig, Module, Stream, kernel};
+use warpwright_driver::prelude::*;
 
 /// Elements: not a multiple of the block, so that the kernels' bounds count.
 const N: u32 = 1000;
@@ -26,7 +26,6 @@ fn main() -> Result<(), Error> {
     let right = graph.add(&[start], scale.with(blocks(N), &a, &c, N, 3.0)?)?;
     graph.add(&[left, right], sum.with(blocks(N), &b, &c, &d, N)?)?;
     println!("{}", graph.dot());
-    assert!(graph.races().is_empty(), "an edge is missing");
 
     let stream = Stream::new(&context)?;
     let mut exec = graph.instantiate()?;

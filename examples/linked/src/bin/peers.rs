@@ -1,7 +1,7 @@
 //! For two GPUs: copies between them, straight where the devices reach each other.
 
 use linked::check;
-use warpwright_driver::{Buffer, Context, Driver, Error, Stream};
+use warpwright_driver::prelude::*;
 
 const N: usize = 1000;
 

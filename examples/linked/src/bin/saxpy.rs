@@ -1,7 +1,7 @@
 //! Streams, events and pinned memory: one stream copies while the other computes, in turn over two halves.
 
 use linked::{Kernels, blocks, check};
-use warpwright_driver::{Buffer, Context, Driver, Error, Event, Pinned, Stream};
+use warpwright_driver::prelude::*;
 
 /// Elements of a half.
 const N: usize = 1000;

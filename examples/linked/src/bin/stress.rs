@@ -1,9 +1,8 @@
 //! For a GPU: makes and drops every object many times, and fails where memory or file descriptors grow.
 
 use linked::{Kernels, blocks};
-use warpwright_driver::{
-    Buffer, CaptureMode, Context, Driver, Error, Event, Graph, MemoryPool, Pinned, Stream, capture,
-};
+use warpwright_driver::MemoryPool;
+use warpwright_driver::prelude::*;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cycles = linked::argument("cycles", 100)?;

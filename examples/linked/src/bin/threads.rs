@@ -2,7 +2,7 @@
 //! launch. `threads 250000` takes a quarter of a million launches in each thread.
 
 use linked::{Kernels, blocks};
-use warpwright_driver::{Buffer, Context, Driver, Error, Graph, Stream};
+use warpwright_driver::prelude::*;
 
 const N: u32 = 256;
 const THREADS: u32 = 4;
