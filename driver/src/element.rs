@@ -2,6 +2,8 @@
 
 use ptx_gen::{Kind, bf16, f16};
 
+use sealed::Sealed;
+
 /// A type that is plain bytes, on the host and on the device alike.
 ///
 /// Numbers and arrays of elements are elements. A type of one's own becomes one by `#[derive(Element)]`, with the feature
@@ -28,7 +30,8 @@ use ptx_gen::{Kind, bf16, f16};
 /// - The type must not contain a reference or a pointer to memory of the host.
 /// - The bits must not promise anything, because safe code can choose them. For example, an address that a kernel uses
 ///   without a check must not be an element. This is why [`TensorMap`](crate::TensorMap) is not one.
-/// - [`TYPE`](Self::TYPE) must have the size and the alignment of the type, as [`ElementType::of`]`::<Self>` has.
+/// - [`TYPE`](Self::TYPE) must be made by [`ElementType::of`]`::<Self>`, or by [`ElementType::number`] for a type with the
+///   size, the alignment and the bits of that number.
 pub unsafe trait Element: Copy + Send + Sync + 'static {
     /// The name, the size and the alignment of the type.
     const TYPE: ElementType;
@@ -53,17 +56,21 @@ pub unsafe trait Element: Copy + Send + Sync + 'static {
 /// assert_eq!((size::<f32>(), size::<[u32; 2]>(), size::<TensorMap>()), (4, 8, 128));
 /// ```
 ///
-/// # Safety
-/// - The type must have no padding, and must not contain a reference or a pointer to memory of the host.
-/// - [`VALUE_TYPE`](Self::VALUE_TYPE) must have its size and its alignment.
-pub unsafe trait ByValue: Copy + 'static {
-    /// The name, the size and the alignment of the type.
+/// Only this crate implements it, so that a value of a tensor map's type is a tensor map.
+pub trait ByValue: Copy + 'static + Sealed {
+    /// The name, the size and the alignment of the type. The type has no padding.
     const VALUE_TYPE: ElementType;
 }
 
-// SAFETY: an element has no padding, and its type is its own.
-unsafe impl<T: Element> ByValue for T {
+impl<T: Element> ByValue for T {
     const VALUE_TYPE: ElementType = T::TYPE;
+}
+
+impl<T: Element> Sealed for T {}
+
+/// Keeps other crates from implementing [`ByValue`].
+pub(crate) mod sealed {
+    pub trait Sealed {}
 }
 
 /// The type of an element: its name, its size and its alignment.

@@ -7,6 +7,7 @@ use driver_sys::{
 
 use ptx_gen::{Kind, MapBox, Swizzle};
 
+use crate::element::sealed::Sealed;
 use crate::element::{ByValue, Element, ElementType};
 use crate::{Error, Region, View};
 
@@ -48,8 +49,9 @@ use crate::{Error, Region, View};
 #[repr(C, align(64))]
 pub struct TensorMap([u64; 16]);
 
-// SAFETY: 128 bytes without padding. The address in it is one of the device.
-unsafe impl ByValue for TensorMap {
+impl Sealed for TensorMap {}
+
+impl ByValue for TensorMap {
     const VALUE_TYPE: ElementType = ElementType::tensor_map::<Self>();
 }
 

@@ -1,7 +1,7 @@
-//! Conditional nodes: graphs that run if, while or where a condition says.
+//! Conditional nodes: graphs that run depending on a condition.
 //!
 //! A [`Condition`] is a number of 32 bits that lives with the graph. A kernel before the node, or within a body, sets it
-//! by the device function `cudaGraphSetConditional(handle, value)`: it takes the condition's [handle](Condition::handle)
+//! by the device function `cudaGraphSetConditional(handle, value)`. It takes the condition's [handle](Condition::handle)
 //! by value, and declares the function as `.extern .func cudaGraphSetConditional (.param .b64 handle, .param .b32 value)`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,7 +17,7 @@ use crate::queue::Work;
 use crate::uses::Use;
 use crate::{EdgeKind, Error};
 
-/// A number that decides which graphs run, and that kernels set. It belongs to one graph and to one node of it.
+/// A number that kernels set and that decides which graphs run. It belongs to one graph and to one conditional node.
 ///
 /// ```
 /// # use warpwright_driver::*;
@@ -40,7 +40,10 @@ pub struct Condition {
     handle: CUgraphConditionalHandle,
 }
 
-/// Graphs that run as often as a condition says. Clones are the same.
+/// A conditional node: a condition and the graphs that it controls, the bodies. Clones share the bodies.
+///
+/// The driver destroys the bodies with the node. A clone that outlives [`Graph::remove_node`] still lists their nodes, and
+/// calls of the driver on the bodies return [`Error::Graph`].
 ///
 /// ```
 /// # use warpwright_driver::*;
@@ -69,7 +72,11 @@ struct ConditionalInner {
 type Build<'b> = &'b mut dyn FnMut(&mut Graph) -> Result<(), Error>;
 
 impl Condition {
-    /// What kernels are given, by value, to set it: they call `cudaGraphSetConditional` with it.
+    /// Returns the handle that a kernel takes by value to set the condition: it calls `cudaGraphSetConditional` with it.
+    ///
+    /// The handle is a plain number, and safe code can launch the kernel with any other number. So the `unsafe` block
+    /// that loads such a kernel must account for it, for example by keeping the loaded function private to code that
+    /// passes handles of the graph in which the kernel is a node.
     pub fn handle(&self) -> u64 {
         self.handle
     }
@@ -85,7 +92,7 @@ impl Conditional {
         }
     }
 
-    /// The graphs, in the order of the cases.
+    /// Returns the bodies in the order of the cases.
     pub fn bodies(&self) -> &[Graph] {
         &self.0.bodies
     }
@@ -96,11 +103,11 @@ impl Conditional {
 }
 
 impl Graph {
-    /// A condition, for one conditional node of this graph. Each launch of the graph begins with the default value, if
-    /// there is one; else the condition keeps the value that it had.
+    /// Creates a condition for one conditional node of this graph. Each launch of the graph begins with the default value.
+    /// Without one, the condition keeps its value from launch to launch.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver cannot create the condition.
     pub fn condition(&mut self, default: Option<u32>) -> Result<Condition, Error> {
         let context = self.raw.context.clone();
         let _current = context.enter()?;
@@ -120,7 +127,7 @@ impl Graph {
         Ok(Condition { graph: self.id, handle })
     }
 
-    /// Adds a graph that runs if the condition is not 0.
+    /// Adds a conditional node whose body runs if the condition is not 0. `then` builds the body.
     ///
     /// ```
     /// # use warpwright_driver::*;
@@ -137,9 +144,11 @@ impl Graph {
     /// # }
     /// ```
     ///
+    /// If `then` returns an error or panics, the node is removed, and the graph is as it was.
+    ///
     /// # Errors
-    /// What `then` returns, after which the graph is as it was; a condition or a node of another graph; or what the
-    /// driver refuses.
+    /// Returns an error if `then` does, if the condition or a node in `after` is of another graph, or if the driver
+    /// refuses a call.
     pub fn if_then(
         &mut self,
         after: &[NodeId],
@@ -149,10 +158,10 @@ impl Graph {
         self.conditional(after, condition, CUgraphConditionalNodeType::IF, &mut [&mut then])
     }
 
-    /// Adds two graphs: the first runs if the condition is not 0, and else the second.
+    /// Adds a conditional node with two bodies. The first runs if the condition is not 0, and otherwise the second.
     ///
     /// # Errors
-    /// As [`if_then`](Self::if_then).
+    /// Returns an error in the cases of [`if_then`](Self::if_then).
     pub fn if_else(
         &mut self,
         after: &[NodeId],
@@ -163,10 +172,11 @@ impl Graph {
         self.conditional(after, condition, CUgraphConditionalNodeType::IF, &mut [&mut then, &mut otherwise])
     }
 
-    /// Adds a graph that runs again and again while the condition is not 0, which it is asked before each time.
+    /// Adds a conditional node whose body runs repeatedly while the condition is not 0. The condition is read before each
+    /// run.
     ///
     /// # Errors
-    /// As [`if_then`](Self::if_then).
+    /// Returns an error in the cases of [`if_then`](Self::if_then).
     pub fn while_loop(
         &mut self,
         after: &[NodeId],
@@ -176,11 +186,11 @@ impl Graph {
         self.conditional(after, condition, CUgraphConditionalNodeType::WHILE, &mut [&mut body])
     }
 
-    /// Adds graphs of which the one runs whose number the condition is, from 0; none if there is no such case. `build`
-    /// builds each of them, given its number.
+    /// Adds a conditional node with `cases` bodies. The body whose number is the value of the condition runs, counted from
+    /// 0, or none if there is no such body. `build` receives the number of a body and builds it.
     ///
     /// # Errors
-    /// As [`if_then`](Self::if_then).
+    /// Returns an error in the cases of [`if_then`](Self::if_then).
     pub fn switch(
         &mut self,
         after: &[NodeId],
