@@ -117,7 +117,7 @@ pub(crate) fn contain(what: &str, code: impl FnOnce()) {
     let Err(payload) = catch_unwind(AssertUnwindSafe(code)) else { return };
     // A subscriber is code of the program as well.
     let reported =
-        catch_unwind(AssertUnwindSafe(|| tell!(error, message = message(&*payload), "{what} panicked")));
+        catch_unwind(AssertUnwindSafe(|| tell!(error, panic = message(&*payload), "{what} panicked")));
     discard(payload);
     if let Err(payload) = reported {
         discard(payload);
