@@ -51,7 +51,7 @@ fn variables(text: &str) -> Result<Variables, String> {
     Ok(Variables(
         names
             .into_iter()
-            .filter_map(|(name, _)| Some((name.clone(), ordered.get_attr(&name).ok()?)))
+            .filter_map(|(name, _)| Some((name.clone(), ordered.get(&name)?.clone())))
             .collect(),
     ))
 }

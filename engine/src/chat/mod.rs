@@ -1,22 +1,20 @@
 //! Chat templates: from messages to the text that a model was trained on.
 //!
-//! A model's files carry the template, in the language Jinja, as transformers renders it
-//! (`_compile_jinja_template` in `utils/chat_template_utils.py`): `trim_blocks`, `lstrip_blocks`, loop controls, `tojson`
-//! as Python's `json.dumps`, `raise_exception`, `strftime_now`, Python's methods of strings and dictionaries, and
-//! `{% generation %}` around what the assistant says.
+//! A model's files carry the template, in the language Jinja, for Python. It is rendered as transformers renders it
+//! (`_compile_jinja_template` in `utils/chat_template_utils.py`): with `trim_blocks`, `lstrip_blocks`, loop controls,
+//! `tojson` as Python's `json.dumps`, `raise_exception`, `strftime_now`, and `{% generation %}` around replies.
 
 mod bounded;
 mod calls;
-mod json;
+mod jinja;
 mod source;
-mod tags;
 mod template;
+mod value;
 
 pub use calls::{CallStream, Part, ToolCall, Tools};
 pub use jiff::civil::Date;
-pub use minijinja::Value;
-pub use minijinja::value::Serde;
 pub use template::{ChatTemplate, Conversation, Rendered, Then, today};
+pub use value::{Serde, Value};
 
 use std::path::Path;
 

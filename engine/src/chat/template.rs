@@ -1,138 +1,102 @@
-//! A template, ready to render.
+//! A chat template that is ready to render.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
-use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, ValueKind};
-use minijinja::{
-    AutoEscape, Environment, Error, ErrorKind, Output, State, Value, context, escape_formatter, filters,
-};
 
+use super::bounded;
 use super::calls::{self, CallStream, Syntax, Tools};
-use super::{bounded, json, tags};
+use super::jinja::{self, Inputs, MARKS};
+use super::value::Value;
 
 /// A model's chat template.
 #[derive(Debug, Clone)]
 pub struct ChatTemplate {
-    environment: Arc<Environment<'static>>,
+    template: Arc<jinja::Template>,
     special: Vec<(&'static str, String)>,
-    marks_replies: bool,
-    asks_date: bool,
     date: Option<Date>,
-    /// How it writes calls of tools.
+    /// The ways in which it writes calls of tools.
     syntaxes: Vec<&'static Syntax>,
 }
 
-/// What is said, and by which means.
+/// The messages of a conversation, and the other inputs of a template.
 #[derive(Debug, Clone, Default)]
 pub struct Conversation {
-    /// Objects with `role` and `content`, and what else the template knows.
+    /// Objects with `role`, `content`, and other keys that the template reads.
     pub messages: Vec<Value>,
     /// Descriptions of functions that the assistant may call.
     pub tools: Option<Value>,
-    /// More variables of the template, by name: `enable_thinking`.
+    /// Additional variables of the template by name, such as `enable_thinking`.
     pub more: Vec<(String, Value)>,
 }
 
-/// What follows the last message.
+/// The text after the last message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// Nothing.
+    /// Nothing follows.
     End,
-    /// The beginning of a reply: the assistant is to speak.
+    /// The beginning of a reply follows, which the assistant continues.
     Reply,
 }
 
 /// A conversation as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
-    /// The text, with the names of tokens that mean something by themselves.
+    /// The text. Control tokens appear in it by their names.
     pub text: String,
-    /// The bytes of it that are in `{% generation %}`, in order.
+    /// The byte ranges of the text inside `{% generation %}`, in order.
     pub replies: Vec<Range<usize>>,
 }
 
-/// The name of the template in its environment.
-const NAME: &str = "chat template";
-
-/// Around what the assistant says, while it is rendered: noncharacters of Unicode, which no text has.
-const MARKS: [char; 2] = ['\u{fdd0}', '\u{fdd1}'];
-
 impl ChatTemplate {
-    /// A template from its text; `special` are variables that hold the spelling of a token: `bos_token`.
+    /// Compiles a template. `special` has the variables that contain the name of a token, such as `bos_token`.
     ///
     /// # Errors
-    ///
-    /// What is no Jinja, with its line.
+    /// Returns an error with the line if the text is not a template in Jinja.
     pub fn new(text: &str, special: Vec<(&'static str, String)>) -> Result<ChatTemplate, crate::Error> {
         ChatTemplate::compiled(text, special).map_err(crate::Error::Chat)
     }
 
     pub(super) fn compiled(text: &str, special: Vec<(&'static str, String)>) -> Result<ChatTemplate, String> {
-        bounded::check(text)?;
         let syntaxes = calls::told(text);
-        let (text, marks_replies) = tags::replaced(text);
-        let asks_date = text.contains("strftime_now");
-        let mut environment = Environment::new();
-        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        environment.set_syntax(syntax.map_err(|error| sentence(&error))?);
-        environment.set_auto_escape_callback(|_| AutoEscape::None);
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        // Without this, a release build would not say what is undefined.
-        environment.set_debug(true);
-        environment.set_fuel(Some(bounded::FUEL));
-        environment.add_filter("tojson", json::tojson);
-        environment.add_filter("string", string);
-        environment.add_test("iterable", is_iterable);
-        environment.set_formatter(format_value);
-        environment.add_function("raise_exception", raise);
-        environment.add_function(tags::FUNCTION, generation);
-        let environment = bounded::run(bounded::TIME, move || {
-            environment.add_template_owned(NAME, text).map_err(|error| sentence(&error))?;
-            Ok(Arc::new(environment))
+        let text = text.to_owned();
+        let template = bounded::run(bounded::TIME, move || {
+            jinja::Template::new(&text).map(Arc::new).map_err(|error| error.to_string())
         })?;
-        Ok(ChatTemplate { environment, special, marks_replies, asks_date, date: None, syntaxes })
+        Ok(ChatTemplate { template, special, date: None, syntaxes })
     }
 
-    /// Whether the template says what the assistant's replies are, with `{% generation %}`.
+    /// Returns true if the template marks the assistant's replies with `{% generation %}`.
     pub fn marks_replies(&self) -> bool {
-        self.marks_replies
+        self.template.marks_replies()
     }
 
-    /// Whether the template asks for the date of the day.
+    /// Returns true if the template reads the date of the day.
     pub fn asks_date(&self) -> bool {
-        self.asks_date
+        self.template.asks_date()
     }
 
-    /// The date that was set.
+    /// Returns the date that was set.
     pub fn date(&self) -> Option<Date> {
         self.date
     }
 
-    /// Sets the date of the day. Without it, a template that asks has an error. It is midnight for a template that asks
-    /// for the time, too: what is rendered must not depend on when.
+    /// Sets the date that `strftime_now` returns. Without it, a template that reads the date fails.
+    ///
+    /// The time of the day is always midnight, because the text must not depend on the moment of rendering.
     pub fn set_date(&mut self, date: Date) {
         self.date = Some(date);
-        let date = date.at(0, 0, 0, 0);
-        let now = move |format: &str| {
-            let wrong =
-                |error| Error::new(ErrorKind::InvalidOperation, format!("strftime_now({format:?}): {error}"));
-            strtime::format(format, date).map_err(wrong)
-        };
-        Arc::make_mut(&mut self.environment).add_function("strftime_now", now);
     }
 
-    /// Whether it is known how the template writes calls of tools.
+    /// Returns true if it is known how the template writes calls of tools.
     pub fn knows_calls(&self) -> bool {
         !self.syntaxes.is_empty()
     }
 
-    /// Names of tokens without a text that calls are made of.
+    /// Returns the names of control tokens that calls are made of.
     pub fn call_tokens(&self) -> Vec<&'static str> {
         self.syntaxes.iter().flat_map(|syntax| syntax.tokens()).collect()
     }
@@ -142,52 +106,57 @@ impl ChatTemplate {
         CallStream::new(&self.syntaxes, tools, prompt)
     }
 
-    /// Whether the text of a conversation tells of its tools.
+    /// Returns true if the text of a conversation depends on its tools.
     ///
     /// # Errors
-    ///
-    /// Those of [`render`](ChatTemplate::render) with tools.
+    /// Returns the error of [`render`](ChatTemplate::render) with tools.
     pub fn tells_tools(&self, conversation: &Conversation) -> Result<bool, crate::Error> {
         let without = self.render(&Conversation { tools: None, ..conversation.clone() }, Then::Reply);
         let with = self.render(conversation, Then::Reply)?;
         Ok(without.map_or(true, |without| without != with))
     }
 
-    /// The text of a conversation.
+    /// Renders a conversation.
     ///
     /// # Errors
-    ///
-    /// What the template refuses, in its words, and what it cannot do.
+    /// Returns an error if the template refuses the conversation, or if it does something that is not supported.
     pub fn render(&self, conversation: &Conversation, then: Then) -> Result<Rendered, crate::Error> {
-        let fault = |problem: String| crate::Error::Chat(problem);
         let Conversation { messages, tools, more } = conversation;
-        let variables = context! {
-            messages => messages,
-            tools => tools,
-            documents => (),
-            add_generation_prompt => then == Then::Reply,
-        };
-        let special =
-            self.special.iter().map(|(name, text)| ((*name).to_owned(), Value::from(text.as_str())));
-        // The last of a name counts, as in transformers.
-        let more = Value::from_pairs(special.chain(more.iter().cloned()));
-        let environment = Arc::clone(&self.environment);
-        let render = move || {
-            let template = environment.get_template(NAME);
-            let text = template.and_then(|template| template.render(context! { ..more, ..variables }));
-            text.map_err(|error| sentence(&error))
-        };
-        let text = bounded::run(bounded::TIME, render).map_err(fault)?;
-        unmarked(&text).map_err(fault)
+        let mut variables = vec![];
+        for (name, text) in &self.special {
+            variables.push(((*name).to_owned(), Value::from(text.as_str())));
+        }
+        // As in transformers, the caller's variables override those of tokens, and the conversation overrides both.
+        variables.extend(more.iter().cloned());
+        let given = [
+            ("messages", Value::Array(messages.clone())),
+            ("tools", tools.clone().unwrap_or_default()),
+            ("documents", Value::Null),
+            ("add_generation_prompt", Value::Bool(then == Then::Reply)),
+        ];
+        variables.extend(given.map(|(name, value)| (name.to_owned(), value)));
+        let date = self.date.map(|date| jinja::Date {
+            year: date.year().into(),
+            month: date.month().unsigned_abs().into(),
+            day: date.day().unsigned_abs().into(),
+        });
+        let template = Arc::clone(&self.template);
+        let inputs = Inputs { variables, date, fuel: bounded::FUEL };
+        let render = move || template.render(&inputs).map_err(|error| error.to_string());
+        let text = bounded::run(bounded::TIME, render).map_err(crate::Error::Chat)?;
+        if !self.marks_replies() {
+            return Ok(Rendered { text, replies: vec![] });
+        }
+        unmarked(&text).map_err(crate::Error::Chat)
     }
 }
 
-/// The date of this day in UTC: that of a time zone would depend on the environment.
+/// Returns the date of this day in UTC, because a local date would depend on the environment.
 pub fn today() -> Date {
     TimeZone::UTC.to_datetime(Timestamp::now()).date()
 }
 
-/// A text without marks, and what was between them.
+/// Removes the marks from a text, and returns the ranges that were between them.
 fn unmarked(marked: &str) -> Result<Rendered, String> {
     let mut rendered = Rendered { text: String::with_capacity(marked.len()), replies: vec![] };
     let mut open = None;
@@ -199,68 +168,10 @@ fn unmarked(marked: &str) -> Result<Rendered, String> {
                 open = None;
             }
             (_, c) if MARKS.contains(&c) => {
-                return Err("nests {% generation %}, or a message of the conversation has the characters U+FDD0 or U+FDD1".to_owned());
+                return Err("nests {% generation %}, or a message has the characters U+FDD0 or U+FDD1".to_owned());
             }
             (_, c) => rendered.text.push(c),
         }
     }
     Ok(rendered)
-}
-
-/// A float as Python writes it.
-fn float(value: &Value) -> Option<String> {
-    (value.kind() == ValueKind::Number && !value.is_integer()).then(|| json::number(value))
-}
-
-/// Writes what `{{ .. }}` gives.
-fn format_value(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
-    match float(value) {
-        Some(text) => Ok(out.write_str(&text)?),
-        None => {
-            bounded::pay(state, value, 0)?;
-            escape_formatter(out, state, value)
-        }
-    }
-}
-
-/// The filter `string`.
-fn string(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
-    bounded::pay(state, value, 0)?;
-    float(value).map_or_else(|| filters::string(state, value), |text| Ok(text.into()))
-}
-
-/// To Jinja, `none` is not iterable; an undefined value is. Some templates ask for `tools is iterable`.
-fn is_iterable(value: &Value) -> bool {
-    !value.is_none() && value.try_iter().is_ok()
-}
-
-/// Why a template said that it cannot go on.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Raised(String);
-
-fn raise(message: String) -> Result<Value, Error> {
-    let raised = Raised(message.clone());
-    Err(Error::new(ErrorKind::InvalidOperation, message).with_source(raised))
-}
-
-/// What `{% generation %}` gives: its body between marks.
-fn generation(state: &mut State<'_, '_>, arguments: Kwargs) -> Result<Value, Error> {
-    let caller: Value = arguments.get("caller")?;
-    let body = caller.call(state, &[])?;
-    Ok(Value::from_safe_string(format!("{}{body}{}", MARKS[0], MARKS[1])))
-}
-
-/// What went wrong, and in which line of the template.
-fn sentence(error: &Error) -> String {
-    let line = error.line().map_or(String::new(), |line| format!(" in line {line}"));
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        if let Some(Raised(message)) = cause.downcast_ref() {
-            return format!("refuses the conversation{line}: {message}");
-        }
-        source = cause.source();
-    }
-    let detail = error.detail().map_or(String::new(), |detail| format!(": {detail}"));
-    format!("fails{line}: {}{detail}", error.kind())
 }

@@ -8,10 +8,12 @@ use llguidance::{ParserFactory, panic_utils};
 use serde_json::{Value, json};
 
 use super::endless;
+use super::excluded;
 use super::fault::Fault;
 use super::masks::Divided;
 use super::matcher::Matcher;
 use super::place;
+use super::references;
 use super::stays::FUEL;
 use super::tokens::Tokens;
 use crate::Error;
@@ -21,8 +23,11 @@ use crate::model::tokenizer::Tokenizer;
 /// What a text is to be within.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GrammarText {
-    /// A JSON schema: the text is JSON that it allows. A keyword that is not followed is refused.
+    /// A JSON schema: the text is JSON that it allows. A keyword that is not supported is an error.
     JsonSchema(String),
+    /// A JSON schema whose text has no white space between the parts of JSON. A small model would otherwise spend its
+    /// tokens on blanks and line breaks.
+    CompactJsonSchema(String),
     /// A grammar in the form of the Python package Lark, with the additions of llguidance; it begins with the rule `start`.
     Lark(String),
     /// A regular expression as the crate `regex` has them, without assertions: it matches the whole text.
@@ -114,6 +119,11 @@ impl GrammarCompiler {
         if let Some(part) = endless::part(parser.parser.grammar()) {
             return Err(fault(Fault::Endless { part }));
         }
+        if let GrammarText::JsonSchema(_) | GrammarText::CompactJsonSchema(_) = text
+            && let Some(part) = endless::dead(parser.parser.grammar(), self.factory.limits())
+        {
+            return Err(fault(Fault::Excluded { part }));
+        }
         if let Some(rule) = endless::tempered(parser.parser.grammar()) {
             return Err(fault(Fault::Tempered { rule }));
         }
@@ -146,7 +156,7 @@ impl GrammarText {
     /// What it is called.
     fn name(&self) -> &'static str {
         match self {
-            GrammarText::JsonSchema(_) => "JSON schema",
+            GrammarText::JsonSchema(_) | GrammarText::CompactJsonSchema(_) => "JSON schema",
             GrammarText::Lark(_) => "grammar",
             GrammarText::Regex(_) => "regular expression",
         }
@@ -155,7 +165,7 @@ impl GrammarText {
     /// What is wrong, given what the library says.
     fn fault(&self, said: &str) -> Fault {
         match self {
-            GrammarText::JsonSchema(schema) => Fault::of_schema(said, |keyword| {
+            GrammarText::JsonSchema(schema) | GrammarText::CompactJsonSchema(schema) => Fault::of_schema(said, |keyword| {
                 place::of_keyword(&serde_json::from_str(schema).ok()?, keyword)
             }),
             GrammarText::Lark(_) => Fault::of_lark(said),
@@ -179,16 +189,32 @@ const SPACE: &str = r" |\n( {0,20}|\t{0,8})";
 fn source(text: &GrammarText) -> Result<TopLevelGrammar, Fault> {
     match text {
         GrammarText::JsonSchema(schema) => {
-            let mut value = serde_json::from_str(schema).map_err(|error| Fault::Json(error.to_string()))?;
-            super::schema::check(&value)?;
-            if let Value::Object(keywords) = &mut value {
-                keywords.entry("x-guidance").or_insert_with(|| json!({ "whitespace_pattern": SPACE }));
-            }
-            Ok(TopLevelGrammar::from_json_schema(value))
+            Ok(TopLevelGrammar::from_json_schema(self::schema(schema, json!({ "whitespace_pattern": SPACE }))?))
+        }
+        GrammarText::CompactJsonSchema(schema) => {
+            Ok(TopLevelGrammar::from_json_schema(self::schema(schema, json!({ "whitespace_flexible": false }))?))
         }
         GrammarText::Lark(grammar) => lark(grammar),
         GrammarText::Regex(regex) => self::regex(regex),
     }
+}
+
+/// Reads and checks a schema, and prepares it for the library. Its own settings for the library, if it has some, stay.
+fn schema(text: &str, settings: Value) -> Result<Value, Fault> {
+    let mut value = serde_json::from_str(text).map_err(|error| Fault::Json(error.to_string()))?;
+    super::schema::check(&value)?;
+    prepare(&mut value)?;
+    if let Value::Object(keywords) = &mut value {
+        keywords.entry("x-guidance").or_insert(settings);
+    }
+    Ok(value)
+}
+
+/// Rewrites the parts of a schema that the library would follow otherwise.
+fn prepare(schema: &mut Value) -> Result<(), Fault> {
+    references::resolve(schema)?;
+    excluded::fold(schema);
+    Ok(())
 }
 
 fn lark(grammar: &str) -> Result<TopLevelGrammar, Fault> {
@@ -198,18 +224,35 @@ fn lark(grammar: &str) -> Result<TopLevelGrammar, Fault> {
     match grammar.lines().position(is_gbnf) {
         Some(line) => Err(Fault::Gbnf { line: line + 1 }),
         None => {
-            schemas(grammar).try_for_each(|schema| super::schema::check(&schema))?;
-            Ok(TopLevelGrammar::from_lark(grammar.to_owned()))
+            let mut parts = grammar.split("%json");
+            let mut prepared = parts.next().unwrap_or_default().to_owned();
+            for part in parts {
+                prepared += "%json";
+                prepared += &embedded(part)?;
+            }
+            Ok(TopLevelGrammar::from_lark(prepared))
         }
     }
 }
 
-/// The schemas of `%json { .. }`. One that is no JSON is left to the library, which knows its line.
-fn schemas(grammar: &str) -> impl Iterator<Item = Value> {
-    grammar.split("%json").skip(1).filter_map(|rest| {
-        let mut values = serde_json::Deserializer::from_str(rest).into_iter();
-        values.next()?.ok()
-    })
+/// Prepares the schema that a text behind `%json` begins with. One that is not JSON is left to the library, which knows
+/// its line.
+fn embedded(text: &str) -> Result<String, Fault> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let Some(Ok(value)) = values.next() else { return Ok(text.to_owned()) };
+    let (schema, rest) = text.split_at(values.byte_offset());
+    super::schema::check(&value)?;
+    let mut prepared = value.clone();
+    prepare(&mut prepared)?;
+    if prepared == value {
+        return Ok(text.to_owned());
+    }
+    // The lines stay, because errors behind the schema are reported with their line.
+    let lines = "\n".repeat(schema.matches('\n').count());
+    let space = &schema[..schema.len() - schema.trim_start().len()];
+    let json = prepared.to_string();
+    let lines = &lines[space.matches('\n').count()..];
+    Ok(format!("{space}{}{lines}{}{rest}", &json[..1], &json[1..]))
 }
 
 /// Whether a line is a rule of llama.cpp's: `name ::= ...`

@@ -7,6 +7,8 @@
 
 use std::collections::BTreeSet;
 
+use llguidance::api::ParserLimits;
+use llguidance::earley::regexvec::LexemeSet;
 use llguidance::earley::{CGrammar, CSymIdx};
 
 /// The name of the first part of a grammar, from its beginning on, that does not end.
@@ -18,6 +20,30 @@ pub(super) fn part(grammar: &CGrammar) -> Option<String> {
     // In a schema only what is referred to can lead back to itself, and its symbol has the name of the reference.
     let referred = endless().map(name).find(|name| name.contains('#'));
     referred.or_else(|| endless().map(name).next())
+}
+
+/// Returns the name of the first symbol that matches nothing, for example the keys of an object that are all excluded.
+///
+/// The parser would offer what comes before such a symbol, such as a comma, and the text could not continue.
+pub(super) fn dead(grammar: &CGrammar, limits: &ParserLimits) -> Option<String> {
+    let spec = grammar.lexer_spec();
+    let mut limits = limits.clone();
+    let mut expressions = spec.to_regex_vec(&mut limits).ok()?;
+    let symbols = reached(grammar);
+    let mut is_dead = |symbol: &CSymIdx| {
+        let data = grammar.sym_data(*symbol);
+        let Some(lexeme) = data.lexeme.filter(|_| data.is_terminal) else { return false };
+        let mut alone = LexemeSet::new(spec.lexemes.len());
+        alone.add(lexeme);
+        // A token without a text, such as the one that ends the text, has no expression.
+        let has_text = spec.token_range_lexemes(&alone).is_empty();
+        has_text && expressions.initial_state(&alone).is_dead()
+    };
+    let dead = symbols.iter().position(|symbol| is_dead(symbol))?;
+    // The names of definitions tell the user more than that of the symbol itself.
+    let holders = symbols[..dead].iter().rev().map(|symbol| plain(grammar.sym_name(*symbol)));
+    let definition = holders.into_iter().find(|name| name.contains('#'));
+    Some(definition.unwrap_or("the schema").to_owned())
 }
 
 /// The name of the first rule that asks for a temperature of its own.

@@ -37,6 +37,24 @@ pub enum Fault {
         /// A JSON pointer with `#` in front.
         place: String,
     },
+    /// A reference that cannot be followed.
+    #[error("the $ref {reference:?} at {place} {problem}")]
+    Reference {
+        /// The value of `$ref`.
+        reference: String,
+        /// A JSON pointer with `#` in front.
+        place: String,
+        /// The problem, as the rest of the sentence.
+        problem: String,
+    },
+    /// An object that offers another key although no key is left.
+    #[error(
+        "an object within {part} allows keys by a pattern, but all of them are named or excluded; leave the pattern out of patternProperties"
+    )]
+    Excluded {
+        /// The name of the schema.
+        part: String,
+    },
     /// No text is within it.
     #[error("no text is within it: {0}")]
     Unsatisfiable(String),
@@ -90,9 +108,6 @@ impl Fault {
         if said.starts_with("oneOf constraints are not supported") {
             let instead = "oneOf is followed only where no value can be of two of its schemas; use anyOf";
             return Fault::Other(instead.to_owned());
-        }
-        if let Some((_, reference)) = said.split_once("without 'referencing' feature; ref ") {
-            return Fault::Other(format!("only references within it, #/.., are followed, not {reference}"));
         }
         match said.contains(UNSATISFIABLE) {
             true => Fault::Unsatisfiable(said.replace(UNSATISFIABLE, "")),

@@ -9,11 +9,13 @@
 mod compiler;
 mod costs;
 mod endless;
+mod excluded;
 pub(crate) mod fault;
 mod masks;
 pub(crate) mod matcher;
 mod place;
 mod plain;
+mod references;
 mod schema;
 mod stays;
 mod tokens;

@@ -27,7 +27,7 @@ fn messages(json: &str) -> Vec<Value> {
 
 /// Variables of a case that are not its messages.
 fn more(case: &Value) -> Vec<(String, Value)> {
-    let given = |name: &str| Some((name.to_owned(), case.get_attr(name).ok().filter(|v| !v.is_undefined())?));
+    let given = |name: &str| Some((name.to_owned(), case.get(name)?.clone()));
     ["date_string", "enable_thinking"].into_iter().filter_map(given).collect()
 }
 
@@ -52,8 +52,8 @@ fn renders_what_transformers_renders() {
         let name = case["template"].as_str().unwrap();
         let template = template(&std::fs::read_to_string(folder().join(format!("{name}.jinja"))).unwrap());
         let conversation = Conversation {
-            messages: ordered.get_attr("messages").unwrap().try_iter().unwrap().collect(),
-            tools: Some(ordered.get_attr("tools").unwrap()).filter(|tools| !tools.is_undefined()),
+            messages: ordered.get("messages").unwrap().as_array().unwrap().to_vec(),
+            tools: ordered.get("tools").cloned(),
             more: more(ordered),
         };
         let then = if case["then"] == true { Then::Reply } else { Then::End };
@@ -130,11 +130,11 @@ fn refuses_with_a_line() {
             "{{ raise_exception('no tools') }}",
             "the chat template refuses the conversation in line 1: no tools",
         ),
-        ("\n\n{{ strftime_now('%Y') }}", "the chat template fails in line 3: unknown function: strftime_now"),
-        ("{{ 1 | tojson(indent=-1, x=2) }}", "the chat template fails in line 1: too many arguments"),
+        ("\n\n{{ strftime_now('%Y') }}", "the chat template fails in line 3: undefined value: `strftime_now` is undefined"),
+        ("{{ 1 | tojson(indent=-1, x=2) }}", "the chat template fails in line 1: tojson has no argument named `x`"),
         (
             "{% for a in range(99999) %}{% for b in range(99999) %}{{ b }}{% endfor %}{% endfor %}",
-            "the chat template fails in line 1: engine ran out of fuel",
+            "the chat template fails in line 1: the template takes too many steps or too much memory",
         ),
         (
             "{% generation %}{% generation %}{% endgeneration %}{% endgeneration %}",
@@ -142,15 +142,15 @@ fn refuses_with_a_line() {
         ),
         (
             "{% set n = namespace(a=1) %}{% for i in range(300) %}{% set n.a = [n.a] %}{% endfor %}\n{{ n.a }}",
-            "the chat template fails in line 2: invalid operation: a value is nested more than 200 deep",
+            "the chat template fails in line 2: a value is nested more than 200 deep",
         ),
         (
             "{% set n = namespace(a=1) %}{% for i in range(60) %}{% set n.a = [n.a, n.a] %}{% endfor %}\n{{ n.a | tojson }}",
-            "the chat template fails in line 2: engine ran out of fuel",
+            "the chat template fails in line 2: the template takes too many steps or too much memory",
         ),
         (
-            &format!("\n{{{{ 'x'{} }}}}", "|upper".repeat(1001)),
-            "the chat template fails in line 2: the tag has 1001 operators, more than 1000",
+            &format!("\n{{{{ 'x'{} }}}}", "|upper".repeat(2000)),
+            "the chat template fails in line 2: syntax error: nested more than 1000 deep",
         ),
     ];
     for (text, wanted) in cases {
@@ -159,7 +159,7 @@ fn refuses_with_a_line() {
     }
     let marked = messages("[{\"role\": \"user\", \"content\": \"\u{fdd1}\"}]");
     let conversation = Conversation { messages: marked, ..Default::default() };
-    let error = template("{{ messages[0].content }}").render(&conversation, Then::End).unwrap_err();
+    let error = template("{% generation %}{{ messages[0].content }}{% endgeneration %}").render(&conversation, Then::End).unwrap_err();
     assert!(error.to_string().contains("U+FDD0"), "{error}");
 }
 
@@ -169,11 +169,11 @@ fn expressions_of_the_most_operators_are_compiled() {
         let rendered = template(&format!("{{{{ {tag} }}}}")).render(&Conversation::default(), Then::End);
         rendered.unwrap().text
     };
-    assert_eq!(written(format!("'a'{}", "|upper".repeat(1000))), "A");
-    assert_eq!(written(format!("{}1", "1+".repeat(1000))), "1001");
-    assert_eq!(written(format!("{}true", "not ".repeat(1000))), "True");
-    assert_eq!(written(format!("{}1", "-".repeat(1000))), "1");
-    assert_eq!(written(format!("{}2", "1 if false else ".repeat(1000))), "2");
+    assert_eq!(written(format!("'a'{}", "|upper".repeat(900))), "A");
+    assert_eq!(written(format!("{}1", "1+".repeat(900))), "901");
+    assert_eq!(written(format!("{}true", "not ".repeat(900))), "True");
+    assert_eq!(written(format!("{}1", "-".repeat(900))), "1");
+    assert_eq!(written(format!("{}2", "1 if false else ".repeat(900))), "2");
 }
 
 #[test]

@@ -40,11 +40,11 @@ pub(super) fn parse(line: &[u8], object: &Map<String, Value>) -> Result<Conversa
     let ordered: chat::Value =
         serde_json::from_slice(line).map_err(|error| format!("is no JSON: {error}"))?;
     let get =
-        |key: &str| ordered.get_attr(key).ok().filter(|value| !value.is_none() && !value.is_undefined());
+        |key: &str| ordered.get(key).filter(|value| !value.is_null()).cloned();
     let messages = match object.get("messages") {
         Some(messages) => {
             check(messages)?;
-            get("messages").and_then(|messages| Some(messages.try_iter().ok()?.collect())).unwrap_or_default()
+            get("messages").and_then(|messages| Some(messages.as_array()?.to_vec())).unwrap_or_default()
         }
         None => sharegpt(object)?,
     };
@@ -57,7 +57,7 @@ pub(super) fn parse(line: &[u8], object: &Map<String, Value>) -> Result<Conversa
         None | Some(Value::Null) => vec![],
         Some(Value::Object(names)) => {
             let of = get("chat_template_kwargs").unwrap_or_default();
-            names.keys().filter_map(|name| Some((name.clone(), of.get_attr(name).ok()?))).collect()
+            names.keys().filter_map(|name| Some((name.clone(), of.get(name)?.clone()))).collect()
         }
         Some(_) => return Err("has \"chat_template_kwargs\" that are no object".into()),
     };
@@ -140,7 +140,7 @@ type Spoken = (String, Vec<Range<usize>>);
 fn replies(conversation: &Conversation, template: &ChatTemplate) -> Result<Spoken, String> {
     let messages = &conversation.messages;
     let is_reply =
-        |message: &chat::Value| message.get_attr("role").is_ok_and(|role| role.as_str() == Some("assistant"));
+        |message: &chat::Value| message.get("role").and_then(chat::Value::as_str) == Some("assistant");
     let said: Vec<usize> = (0..messages.len()).filter(|&i| is_reply(&messages[i])).collect();
     if said.is_empty() {
         return Err("has no message of the assistant, so that there is nothing to learn; --train-on-prompt learns all"

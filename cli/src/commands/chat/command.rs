@@ -108,8 +108,10 @@ fn save(messages: &[Message], file: &Path) -> Result<(), Failure> {
 
 fn load(file: &Path) -> Result<Vec<Message>, Failure> {
     let text = limited::read("conversation", file)?;
+    // Some programs begin a file with a byte-order mark, which JSON does not have.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let wrong = |problem: String| Failure::Input(format!("{} {problem}", file.display()));
-    let value: Value = serde_json::from_str(&text).map_err(|error| wrong(format!("is no JSON: {error}")))?;
+    let value: Value = serde_json::from_str(text).map_err(|error| wrong(format!("is not JSON: {error}")))?;
     unique_keys(text.as_bytes()).map_err(wrong)?;
     messages(&value).map_err(wrong)
 }
@@ -152,6 +154,43 @@ mod tests {
     }
 
     #[test]
+    fn messages_of_other_programs_are_loaded() {
+        let read = |text: &str| messages(&serde_json::from_str(&format!("[{text}]")).unwrap()).unwrap().remove(0);
+        let plain = Message::new("assistant", "yes");
+        let thought = Message { reasoning_content: Some("think".into()), ..plain.clone() };
+        let named = Message { name: Some("Ann".into()), ..plain.clone() };
+        let empty = Message { content: String::new(), ..thought.clone() };
+        let cases = [
+            (r#"{"role": "assistant", "content": "yes", "refusal": null, "annotations": []}"#, &plain),
+            (
+                r#"{"role": "assistant", "content": "yes", "audio": null, "function_call": null, "tool_calls": null}"#,
+                &plain,
+            ),
+            (r#"{"role": "assistant", "content": "yes", "tool_calls": [], "name": "", "tool_call_id": null}"#, &plain),
+            (r#"{"role": "assistant", "content": "yes", "images": [], "refusal": "", "id": "m1"}"#, &plain),
+            (r#"{"role": "assistant", "content": [{"type": "text", "text": "yes"}]}"#, &plain),
+            (
+                r#"{"role": "assistant", "content": [{"type": "output_text", "text": "y"}, {"text": "e"}, "s"]}"#,
+                &plain,
+            ),
+            (r#"{"role": "assistant", "content": {"type": "text", "text": "yes"}, "timestamp": 17}"#, &plain),
+            (r#"{"role": "assistant", "content": "yes", "reasoning_content": "think"}"#, &thought),
+            (r#"{"role": "assistant", "content": "yes", "reasoning": "think", "reasoning_content": "think"}"#, &thought),
+            (r#"{"role": "assistant", "content": "yes", "thinking": "think", "reasoning": null}"#, &thought),
+            (r#"{"role": "assistant", "content": null, "reasoning_content": "think"}"#, &empty),
+            (r#"{"role": "assistant", "content": "yes", "name": "Ann", "reasoning_content": ""}"#, &named),
+        ];
+        for (text, wanted) in cases {
+            assert_eq!(read(text), *wanted, "{text}");
+        }
+        let call = read(
+            r#"{"role": "assistant", "content": null, "tool_calls":
+            [{"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": ""}}]}"#,
+        );
+        assert!(call.tool_calls[0].function.arguments.is_empty());
+    }
+
+    #[test]
     fn only_messages_are_loaded() {
         let read = |text: &str| messages(&serde_json::from_str(text).unwrap());
         let one = vec![Message::new("user", "a")];
@@ -166,9 +205,43 @@ mod tests {
                 "has a message 2 that is none: it has no content",
             ),
             (
-                r#"[{"role": "user", "content": "a", "name": "b"}]"#,
-                "has a message 1 that is none: only a tool has name and tool_call_id",
+                r#"[{"role": "user", "content": "a", "tool_call_id": "b"}]"#,
+                "has a message 1 that is none: only a tool has tool_call_id",
             ),
+            (
+                r#"[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]"#,
+                "has a message 1 that is none: its content has a part of the type \"image_url\", and only text can be used",
+            ),
+            (
+                r#"[{"role": "user", "content": [{"type": "text"}]}]"#,
+                "has a message 1 that is none: a part of its content has no text",
+            ),
+            (
+                r#"[{"role": "user", "content": 1}]"#,
+                "has a message 1 that is none: its content is neither a string nor a list of parts",
+            ),
+            (
+                r#"[{"role": "user", "content": "a", "images": ["x"]}]"#,
+                "has a message 1 that is none: it has the key images, which cannot be used; leave it out",
+            ),
+            (
+                r#"[{"role": "assistant", "content": null, "audio": {"id": "x"}}]"#,
+                "has a message 1 that is none: it has the key audio, which cannot be used; leave it out",
+            ),
+            (
+                r#"[{"role": "assistant", "content": "a", "function_call": {"name": "f", "arguments": "{}"}}]"#,
+                "has a message 1 that is none: it has the key function_call, which cannot be used; leave it out",
+            ),
+            (
+                r#"[{"role": "assistant", "content": null, "refusal": "no"}]"#,
+                "has a message 1 that is none: it has a refusal, which no template knows; put its text under content",
+            ),
+            (
+                r#"[{"role": "assistant", "content": "a", "reasoning": "b", "thinking": "c"}]"#,
+                "has a message 1 that is none: its thinking differs from another key with its reasoning",
+            ),
+            (r#"[{"content": "a"}]"#, "has a message 1 that is none: it has no role"),
+            (r#"["a"]"#, "has a message 1 that is none: invalid type: string \"a\", expected a map"),
             (
                 r#"[{"role": "user", "content": "a", "tool_calls": [{"function": {"name": "b", "arguments": {}}}]}]"#,
                 "has a message 1 that is none: only the assistant calls tools",

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+use crate::chat::value as chat;
+
 /// Descriptions of functions that the assistant may call.
 #[derive(Debug, Clone, Default)]
 pub struct Tools {
@@ -36,8 +38,8 @@ impl Tools {
     }
 
     /// What a template gets, with the keys in the order of the text.
-    pub fn value(&self) -> minijinja::Value {
-        minijinja::Value::from(minijinja::value::Serde(&self.list))
+    pub fn value(&self) -> chat::Value {
+        chat::Value::from(chat::Serde(&self.list))
     }
 
     /// The names of the functions.

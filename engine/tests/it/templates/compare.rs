@@ -89,7 +89,7 @@ fn text(template: &str, said: &Said) -> Result<String, String> {
     let special = vec![("bos_token", "<s>".to_owned()), ("eos_token", "</s>".to_owned())];
     let mut template = ChatTemplate::new(template, special).map_err(|error| error.to_string())?;
     template.set_date(date(2026, 2, 3));
-    let given = |name: &str| said.more.get_attr(name).ok().filter(|value| !value.is_undefined());
+    let given = |name: &str| said.more.get(name).cloned();
     let thinking = given("enable_thinking").map(|value| ("enable_thinking".to_owned(), value));
     let conversation = Conversation {
         messages: said.messages.clone(),

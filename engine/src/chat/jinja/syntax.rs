@@ -1,0 +1,153 @@
+//! The syntax tree of a template.
+
+use std::sync::Arc;
+
+/// An expression and the line that it begins in.
+#[derive(Debug)]
+pub(super) struct Expr {
+    pub(super) line: u32,
+    pub(super) kind: ExprKind,
+}
+
+#[derive(Debug)]
+pub(super) enum ExprKind {
+    Const(Const),
+    Name(String),
+    List(Vec<Expr>),
+    Tuple(Vec<Expr>),
+    Dict(Vec<(Expr, Expr)>),
+    Attribute(Box<Expr>, String),
+    Item(Box<Expr>, Box<Expr>),
+    Slice(Option<Box<Expr>>, Option<Box<Expr>>, Option<Box<Expr>>),
+    Call(Box<Expr>, CallArguments),
+    /// The value is absent in the head of `{% filter %}` and `{% set x | filter %}`.
+    Filter(Option<Box<Expr>>, String, CallArguments),
+    Test(Box<Expr>, String, CallArguments),
+    Not(Box<Expr>),
+    Negative(Box<Expr>),
+    Positive(Box<Expr>),
+    And(Box<Expr>, Box<Expr>),
+    Or(Box<Expr>, Box<Expr>),
+    Binary(Operator, Box<Expr>, Box<Expr>),
+    Concat(Vec<Expr>),
+    Compare(Box<Expr>, Vec<(Comparison, Expr)>),
+    Conditional { test: Box<Expr>, then: Box<Expr>, otherwise: Option<Box<Expr>> },
+}
+
+#[derive(Debug)]
+pub(super) enum Const {
+    None,
+    Bool(bool),
+    Int(i128),
+    Float(f64),
+    String(Arc<str>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operator {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    FloorDiv,
+    Mod,
+    Pow,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessEqual,
+    Greater,
+    GreaterEqual,
+    In,
+    NotIn,
+}
+
+/// `f(a, k=b, *list, **dict)`
+#[derive(Debug, Default)]
+pub(super) struct CallArguments {
+    pub(super) positional: Vec<Expr>,
+    pub(super) named: Vec<(String, Expr)>,
+    pub(super) list: Option<Box<Expr>>,
+    pub(super) dict: Option<Box<Expr>>,
+}
+
+/// What a value is assigned to.
+#[derive(Debug)]
+pub(super) enum Target {
+    Name(String),
+    /// An attribute of a namespace.
+    Attribute(String, String),
+    Tuple(Vec<Target>),
+}
+
+/// A statement and the line that it begins in.
+#[derive(Debug)]
+pub(super) struct Stmt {
+    pub(super) line: u32,
+    pub(super) kind: StmtKind,
+}
+
+pub(super) type Body = Vec<Stmt>;
+
+/// A body with its own variables.
+#[derive(Debug, Default)]
+pub(super) struct Frame {
+    pub(super) body: Body,
+    /// The variables that begin as undefined, whatever the name means outside.
+    pub(super) hidden: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(super) enum StmtKind {
+    Data(String),
+    Print(Vec<Expr>),
+    For(Arc<ForLoop>),
+    If { branches: Vec<(Expr, Body)>, otherwise: Body },
+    Set(Target, Expr),
+    SetBlock { target: Target, filter: Option<Expr>, frame: Frame },
+    With { bindings: Vec<(Target, Expr)>, frame: Frame },
+    Macro(Arc<MacroDef>),
+    CallBlock { body: Arc<MacroDef>, call: Expr },
+    FilterBlock { filter: Expr, frame: Frame },
+    /// `{% generation %}`, which transformers adds to Jinja. It calls its body like a macro.
+    Generation(Arc<MacroDef>),
+    /// The body sees only the variables of the top level.
+    Block(Frame),
+    /// A body in a scope, for example `{% block a scoped %}`.
+    Scoped(Frame),
+    Break,
+    Continue,
+}
+
+#[derive(Debug)]
+pub(super) struct ForLoop {
+    pub(super) target: Target,
+    pub(super) iter: Expr,
+    pub(super) test: Option<Expr>,
+    pub(super) recursive: bool,
+    pub(super) frame: Frame,
+    pub(super) otherwise: Frame,
+}
+
+/// A macro, or the body of a call block.
+#[derive(Debug)]
+pub(super) struct MacroDef {
+    pub(super) name: Option<String>,
+    pub(super) parameters: Vec<String>,
+    /// The defaults of the last parameters.
+    pub(super) defaults: Vec<Expr>,
+    pub(super) frame: Frame,
+    /// The special variables that the body uses.
+    pub(super) uses: MacroUses,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct MacroUses {
+    pub(super) caller: bool,
+    pub(super) varargs: bool,
+    pub(super) kwargs: bool,
+}
