@@ -19,6 +19,9 @@ pub(crate) struct GrammarArgs {
     /// Write JSON that this JSON schema allows, and nothing else
     #[arg(long, alias = "json-schema-file", value_name = "FILE")]
     json_schema: Option<PathBuf>,
+    /// Write such JSON without white space between its parts, which saves tokens
+    #[arg(long, value_name = "FILE")]
+    compact_json_schema: Option<PathBuf>,
     /// Write only what this grammar allows: in Lark's form, beginning with the rule start
     #[arg(long, value_name = "FILE")]
     grammar: Option<PathBuf>,
@@ -32,6 +35,7 @@ impl GrammarArgs {
     pub(crate) fn given(&self) -> Option<&'static str> {
         let given = [
             ("--json-schema", self.json_schema.is_some()),
+            ("--compact-json-schema", self.compact_json_schema.is_some()),
             ("--grammar", self.grammar.is_some()),
             ("--regex", self.regex.is_some()),
         ];
@@ -44,6 +48,9 @@ impl GrammarArgs {
         Ok(match self {
             GrammarArgs { json_schema: Some(file), .. } => {
                 Some((place(file), GrammarText::JsonSchema(limited::read("JSON schema", file)?)))
+            }
+            GrammarArgs { compact_json_schema: Some(file), .. } => {
+                Some((place(file), GrammarText::CompactJsonSchema(limited::read("JSON schema", file)?)))
             }
             GrammarArgs { grammar: Some(file), .. } => {
                 Some((place(file), GrammarText::Lark(limited::read("grammar", file)?)))

@@ -102,10 +102,10 @@ fn what_is_no_conversation_is_refused() {
     };
     let cases = [
         (file("garbage", b"\xff\xfe{"), "cannot read the conversation {}: it is no UTF-8"),
-        (file("half", b"[{"), "{} is no JSON: EOF while parsing an object at line 1 column 2"),
+        (file("half", b"[{"), "{} is not JSON: EOF while parsing an object at line 1 column 2"),
         (
             file("deep", "[".repeat(1000).as_bytes()),
-            "{} is no JSON: recursion limit exceeded at line 1 column 128",
+            "{} is not JSON: recursion limit exceeded at line 1 column 128",
         ),
         (
             file("other", b"[{\"role\": \"user\", \"content\": [1]}]"),
