@@ -33,8 +33,20 @@ pub(crate) struct Message {
 
 /// Keys that other programs add to a message. They say nothing about the conversation itself.
 const IGNORED: [&str; 14] = [
-    "annotations", "created", "created_at", "date", "finish_reason", "id", "index", "logprobs", "metadata",
-    "model", "timestamp", "updated_at", "usage", "weight",
+    "annotations",
+    "created",
+    "created_at",
+    "date",
+    "finish_reason",
+    "id",
+    "index",
+    "logprobs",
+    "metadata",
+    "model",
+    "timestamp",
+    "updated_at",
+    "usage",
+    "weight",
 ];
 
 /// A call of a tool.
@@ -105,7 +117,8 @@ impl TryFrom<Map<String, Value>> for Message {
             None => vec![],
             Some(calls) => serde_json::from_value(calls).map_err(|error| error.to_string())?,
         };
-        object.retain(|key, value| !IGNORED.contains(&key.as_str()) && *value != Value::String(String::new()));
+        object
+            .retain(|key, value| !IGNORED.contains(&key.as_str()) && *value != Value::String(String::new()));
         if refusal.is_some() {
             return Err("it has a refusal, which no template knows; put its text under content".to_owned());
         }
@@ -142,7 +155,9 @@ fn content(value: Value) -> Result<String, String> {
             (Value::String(part), _) => text += part,
             (_, Some(part)) if is_text => text += part,
             _ if is_text => return Err("a part of its content has no text".to_owned()),
-            _ => return Err(format!("its content has a part of the type {kind:?}, and only text can be used")),
+            _ => {
+                return Err(format!("its content has a part of the type {kind:?}, and only text can be used"));
+            }
         }
     }
     Ok(text)

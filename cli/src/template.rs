@@ -49,10 +49,7 @@ fn variables(text: &str) -> Result<Variables, String> {
     // Templates see the keys of an object in the order of the text.
     let ordered: Value = serde_json::from_str(text).map_err(wrong)?;
     Ok(Variables(
-        names
-            .into_iter()
-            .filter_map(|(name, _)| Some((name.clone(), ordered.get(&name)?.clone())))
-            .collect(),
+        names.into_iter().filter_map(|(name, _)| Some((name.clone(), ordered.get(&name)?.clone()))).collect(),
     ))
 }
 

@@ -168,7 +168,9 @@ fn unmarked(marked: &str) -> Result<Rendered, String> {
                 open = None;
             }
             (_, c) if MARKS.contains(&c) => {
-                return Err("nests {% generation %}, or a message has the characters U+FDD0 or U+FDD1".to_owned());
+                return Err(
+                    "nests {% generation %}, or a message has the characters U+FDD0 or U+FDD1".to_owned()
+                );
             }
             (_, c) => rendered.text.push(c),
         }

@@ -165,9 +165,11 @@ impl GrammarText {
     /// What is wrong, given what the library says.
     fn fault(&self, said: &str) -> Fault {
         match self {
-            GrammarText::JsonSchema(schema) | GrammarText::CompactJsonSchema(schema) => Fault::of_schema(said, |keyword| {
-                place::of_keyword(&serde_json::from_str(schema).ok()?, keyword)
-            }),
+            GrammarText::JsonSchema(schema) | GrammarText::CompactJsonSchema(schema) => {
+                Fault::of_schema(said, |keyword| {
+                    place::of_keyword(&serde_json::from_str(schema).ok()?, keyword)
+                })
+            }
             GrammarText::Lark(_) => Fault::of_lark(said),
             GrammarText::Regex(_) => Fault::of_regex(said),
         }
@@ -188,12 +190,14 @@ const SPACE: &str = r" |\n( {0,20}|\t{0,8})";
 /// A grammar as the library takes it.
 fn source(text: &GrammarText) -> Result<TopLevelGrammar, Fault> {
     match text {
-        GrammarText::JsonSchema(schema) => {
-            Ok(TopLevelGrammar::from_json_schema(self::schema(schema, json!({ "whitespace_pattern": SPACE }))?))
-        }
-        GrammarText::CompactJsonSchema(schema) => {
-            Ok(TopLevelGrammar::from_json_schema(self::schema(schema, json!({ "whitespace_flexible": false }))?))
-        }
+        GrammarText::JsonSchema(schema) => Ok(TopLevelGrammar::from_json_schema(self::schema(
+            schema,
+            json!({ "whitespace_pattern": SPACE }),
+        )?)),
+        GrammarText::CompactJsonSchema(schema) => Ok(TopLevelGrammar::from_json_schema(self::schema(
+            schema,
+            json!({ "whitespace_flexible": false }),
+        )?)),
         GrammarText::Lark(grammar) => lark(grammar),
         GrammarText::Regex(regex) => self::regex(regex),
     }

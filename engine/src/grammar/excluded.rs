@@ -145,7 +145,10 @@ mod tests {
                 r#"{"properties": {"a": {}}, "patternProperties": {"a": {}}}"#,
                 r#"{"properties": {"a": {}}, "patternProperties": {"a": {}}}"#,
             ),
-            (r#"{"const": {"patternProperties": {"": {}}}}"#, r#"{"const": {"patternProperties": {"": {}}}}"#),
+            (
+                r#"{"const": {"patternProperties": {"": {}}}}"#,
+                r#"{"const": {"patternProperties": {"": {}}}}"#,
+            ),
         ];
         for (schema, wanted) in cases {
             let mut folded = serde_json::from_str(schema).unwrap();

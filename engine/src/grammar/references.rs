@@ -95,7 +95,13 @@ struct Collector<'a> {
 }
 
 impl Collector<'_> {
-    fn schema(&mut self, schema: &Value, path: &mut Path, base: &str, resource: &[String]) -> Result<(), Fault> {
+    fn schema(
+        &mut self,
+        schema: &Value,
+        path: &mut Path,
+        base: &str,
+        resource: &[String],
+    ) -> Result<(), Fault> {
         let keywords = match schema {
             Value::Object(keywords) => keywords,
             Value::Array(items) => {
@@ -128,8 +134,12 @@ impl Collector<'_> {
         }
         if let Some(Value::String(text)) = keywords.get("$ref") {
             path.push("$ref".to_owned());
-            let reference =
-                Reference { path: path.clone(), text: text.clone(), base: base.clone(), resource: resource.clone() };
+            let reference = Reference {
+                path: path.clone(),
+                text: text.clone(),
+                base: base.clone(),
+                resource: resource.clone(),
+            };
             self.references.push(reference);
             path.pop();
         }
@@ -175,9 +185,8 @@ fn joined(base: &str, uri: &str) -> String {
     if has_scheme || base.is_empty() {
         return uri.to_owned();
     }
-    let authority = base.find("//").map_or(0, |at| {
-        base[at + 2..].find('/').map_or(base.len(), |slash| at + 2 + slash)
-    });
+    let authority =
+        base.find("//").map_or(0, |at| base[at + 2..].find('/').map_or(base.len(), |slash| at + 2 + slash));
     if uri.starts_with('/') {
         return format!("{}{uri}", &base[..authority]);
     }
@@ -199,7 +208,9 @@ fn target(schema: &Value, names: &Names, reference: &Reference) -> Result<Path, 
         false => {
             let uri = joined(base, uri);
             names.ids.get(&uri).cloned().ok_or_else(|| {
-                fault(format!("names another document, {uri}; copy the schema under $defs and refer to it there"))
+                fault(format!(
+                    "names another document, {uri}; copy the schema under $defs and refer to it there"
+                ))
             })?
         }
     };
@@ -278,7 +289,9 @@ fn unescaped(segment: &str) -> Result<String, String> {
         let c = match part.chars().next() {
             Some('0') => '~',
             Some('1') => '/',
-            _ => return Err("has a ~ that is not followed by 0 or 1; write ~0 for the sign itself".to_owned()),
+            _ => {
+                return Err("has a ~ that is not followed by 0 or 1; write ~0 for the sign itself".to_owned());
+            }
         };
         decoded.push(c);
         decoded += &part[1..];
@@ -309,9 +322,15 @@ mod tests {
             (r##"{"anyOf": [{}, {"const": 1}], "$ref": "#/anyOf/1"}"##, "#/anyOf/1"),
             (r##"{"$defs": {"a": {"$anchor": "x"}}, "$ref": "#x"}"##, "#/$defs/a"),
             (r##"{"definitions": {"a": {"$id": "#x"}}, "$ref": "#x"}"##, "#/definitions/a"),
-            (r##"{"$id": "http://a.b/c", "$defs": {"x": {}}, "$ref": "http://a.b/c#/$defs/x"}"##, "#/$defs/x"),
+            (
+                r##"{"$id": "http://a.b/c", "$defs": {"x": {}}, "$ref": "http://a.b/c#/$defs/x"}"##,
+                "#/$defs/x",
+            ),
             (r##"{"$id": "http://a.b/c/d", "$defs": {"x": {"$id": "e"}}, "$ref": "e"}"##, "#/$defs/x"),
-            (r##"{"$id": "http://a.b/c", "$defs": {"x": {"$id": "/d/e"}}, "$ref": "http://a.b/d/e#"}"##, "#/$defs/x"),
+            (
+                r##"{"$id": "http://a.b/c", "$defs": {"x": {"$id": "/d/e"}}, "$ref": "http://a.b/d/e#"}"##,
+                "#/$defs/x",
+            ),
             (r##"{"items": {"$ref": "#"}, "$ref": "#/items"}"##, "#/items"),
         ];
         for (schema, wanted) in cases {
@@ -321,7 +340,8 @@ mod tests {
 
     #[test]
     fn a_schema_whose_key_has_a_slash_is_copied() {
-        let schema = resolved(r##"{"definitions": {"a/b": {"const": 1}}, "$ref": "#/definitions/a~1b"}"##).unwrap();
+        let schema =
+            resolved(r##"{"definitions": {"a/b": {"const": 1}}, "$ref": "#/definitions/a~1b"}"##).unwrap();
         assert_eq!((&schema["$ref"], &schema["$defs"]["a-b"]["const"]), (&"#/$defs/a-b".into(), &1.into()));
         // Both spellings exist, and one of the copies refers to the other schema.
         let both = r##"{"$defs": {"a/b": {"items": {"$ref": "#/$defs/a~1b"}}, "a~1b": {}}, "$ref": "#/$defs/a~1b"}"##;
@@ -345,10 +365,22 @@ mod tests {
         let cases = [
             (r##"{"$ref": "#/a"}"##, r##"leads to nothing, because # has no "a""##),
             (r##"{"$defs": {}, "$ref": "#/$defs/x"}"##, r##"leads to nothing, because #/$defs has no "x""##),
-            (r##"{"anyOf": [{}], "$ref": "#/anyOf/1"}"##, r##"leads to nothing, because #/anyOf has no "1""##),
-            (r##"{"anyOf": [{}], "$ref": "#/anyOf/00"}"##, r##"leads to nothing, because #/anyOf has no "00""##),
-            (r##"{"$ref": "#/a~2"}"##, "has a ~ that is not followed by 0 or 1; write ~0 for the sign itself"),
-            (r##"{"$ref": "#/a%2"}"##, "has a % without two hexadecimal digits; write %25 for the sign itself"),
+            (
+                r##"{"anyOf": [{}], "$ref": "#/anyOf/1"}"##,
+                r##"leads to nothing, because #/anyOf has no "1""##,
+            ),
+            (
+                r##"{"anyOf": [{}], "$ref": "#/anyOf/00"}"##,
+                r##"leads to nothing, because #/anyOf has no "00""##,
+            ),
+            (
+                r##"{"$ref": "#/a~2"}"##,
+                "has a ~ that is not followed by 0 or 1; write ~0 for the sign itself",
+            ),
+            (
+                r##"{"$ref": "#/a%2"}"##,
+                "has a % without two hexadecimal digits; write %25 for the sign itself",
+            ),
             (r##"{"$ref": "#/%FF"}"##, "has percent escapes that are not UTF-8"),
             (r##"{"$ref": "#x"}"##, "names the anchor \"x\", which no schema has"),
             (r##"{"title": "x", "$ref": "#/title"}"##, "leads to a value that is not a schema"),
@@ -366,7 +398,8 @@ mod tests {
 
     #[test]
     fn a_reference_in_a_value_is_not_one() {
-        for schema in [r##"{"const": {"$ref": "#/x"}}"##, r##"{"properties": {"$ref": {"type": "string"}}}"##] {
+        for schema in [r##"{"const": {"$ref": "#/x"}}"##, r##"{"properties": {"$ref": {"type": "string"}}}"##]
+        {
             assert_eq!(resolved(schema).unwrap(), serde_json::from_str::<Value>(schema).unwrap());
         }
     }

@@ -130,8 +130,14 @@ fn refuses_with_a_line() {
             "{{ raise_exception('no tools') }}",
             "the chat template refuses the conversation in line 1: no tools",
         ),
-        ("\n\n{{ strftime_now('%Y') }}", "the chat template fails in line 3: undefined value: `strftime_now` is undefined"),
-        ("{{ 1 | tojson(indent=-1, x=2) }}", "the chat template fails in line 1: tojson has no argument named `x`"),
+        (
+            "\n\n{{ strftime_now('%Y') }}",
+            "the chat template fails in line 3: undefined value: `strftime_now` is undefined",
+        ),
+        (
+            "{{ 1 | tojson(indent=-1, x=2) }}",
+            "the chat template fails in line 1: tojson has no argument named `x`",
+        ),
         (
             "{% for a in range(99999) %}{% for b in range(99999) %}{{ b }}{% endfor %}{% endfor %}",
             "the chat template fails in line 1: the template takes too many steps or too much memory",
@@ -159,7 +165,9 @@ fn refuses_with_a_line() {
     }
     let marked = messages("[{\"role\": \"user\", \"content\": \"\u{fdd1}\"}]");
     let conversation = Conversation { messages: marked, ..Default::default() };
-    let error = template("{% generation %}{{ messages[0].content }}{% endgeneration %}").render(&conversation, Then::End).unwrap_err();
+    let error = template("{% generation %}{{ messages[0].content }}{% endgeneration %}")
+        .render(&conversation, Then::End)
+        .unwrap_err();
     assert!(error.to_string().contains("U+FDD0"), "{error}");
 }
 

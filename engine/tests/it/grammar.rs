@@ -307,7 +307,10 @@ fn what_is_no_grammar_is_named_before_the_first_token() {
     assert!(schema(r#"{"type": "integer", "minimum": 5, "maximum": 4}"#).contains("no text is within it"));
     assert!(schema("false").contains("no text is within it: schema is false"));
     assert!(schema(r#"{"type": "text"}"#).contains("Invalid type: text"));
-    assert!(schema(r#"{"$ref": "http://example.org/a"}"#).contains("only references within it"));
+    assert!(
+        schema(r#"{"$ref": "http://example.org/a"}"#)
+            .contains("names another document, http://example.org/a")
+    );
     let regex = |text: &str| words.refusal(GrammarText::Regex(text.into()));
     assert_eq!(regex("a(b"), "the regular expression cannot be used: line 1, column 2: unclosed group");
     assert_eq!(regex(""), "the regular expression cannot be used: it is empty");

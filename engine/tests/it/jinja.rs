@@ -81,9 +81,15 @@ fn unsupported_features_are_rejected_by_name() {
         ("{{ (1.5).hex() }}", "the attribute `hex` of a float is not supported"),
         ("{{ strftime_now('%s') }}", "%s depends on the time zone of the machine; use another directive"),
         ("{% include 'a' %}", "{% include %} is not supported: there is no other template"),
-        ("{% autoescape true %}{% endautoescape %}", "autoescape is not supported, because the text is not HTML"),
+        (
+            "{% autoescape true %}{% endautoescape %}",
+            "autoescape is not supported, because the text is not HTML",
+        ),
         ("{{ self.a() }}", "`self` is not supported: there are no blocks to call"),
-        ("{{ [1] | map('upper') }}", "a generator has no text of its own; if it is a generator, use the filter `list`"),
+        (
+            "{{ [1] | map('upper') }}",
+            "a generator has no text of its own; if it is a generator, use the filter `list`",
+        ),
         ("{{ 2 ** 200 }}", "a whole number is beyond 128 bits"),
     ];
     for (template, wanted) in cases {
@@ -105,7 +111,7 @@ fn hostile_templates_are_errors() {
         "{{ 'a'.center(10 ** 12) }}",
         "{{ '%999999999999d' % 1 }}",
         "{{ '{:999999999999}'.format(1) }}",
-        "{{ 'a'.replace('', 'b' * 10 ** 7) }}",
+        "{{ 'aaaaaaaaaa'.replace('', 'b' * 10 ** 7) }}",
         "{{ strftime_now('%99999999d') }}",
         &format!("{{{{ {deep} }}}}"),
         "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}",

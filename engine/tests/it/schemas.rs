@@ -42,8 +42,12 @@ fn walk(grammar: &Grammar, tokenizer: &Tokenizer, draw: &mut Draw) -> Result<(St
         if matcher.is_over() {
             break;
         }
-        let bits = matcher.allowed().map_err(|error| format!("{error} behind {:?}", tokenizer.decode(&ids)))?.to_vec();
-        let allowed: Vec<u32> = (0..matcher.vocab()).filter(|id| bits[*id as usize / 32] >> (id % 32) & 1 == 1).collect();
+        let bits = matcher
+            .allowed()
+            .map_err(|error| format!("{error} behind {:?}", tokenizer.decode(&ids)))?
+            .to_vec();
+        let allowed: Vec<u32> =
+            (0..matcher.vocab()).filter(|id| bits[*id as usize / 32] >> (id % 32) & 1 == 1).collect();
         let text = |id: &u32| tokenizer.decode(&[*id]);
         let plain: Vec<u32> = allowed.iter().copied().filter(|id| !text(id).contains('\\')).collect();
         let closing = |id: &&u32| matches!(text(id).as_str(), "}" | "\"" | "]" | ",") || text(id).is_empty();
@@ -76,7 +80,8 @@ const PATTERNS: [(&str, fn(&str) -> bool); 8] = [
 
 fn schema(draw: &mut Draw, depth: usize) -> Value {
     if depth == 0 || draw.below(4) == 0 {
-        let plain = [json!({"const": 1}), json!({"type": "integer"}), json!({"type": "boolean"}), json!(false)];
+        let plain =
+            [json!({"const": 1}), json!({"type": "integer"}), json!({"type": "boolean"}), json!(false)];
         return draw.one(&plain).clone();
     }
     if depth > 1 && draw.below(4) == 0 {
@@ -173,9 +178,11 @@ fn random_walks_end_in_texts_that_the_schema_allows() {
             }
         };
         for _ in 0..2 {
-            let (written, complete) = walk(&grammar, &tokenizer, &mut draw).unwrap_or_else(|error| panic!("{text}: {error}"));
+            let (written, complete) =
+                walk(&grammar, &tokenizer, &mut draw).unwrap_or_else(|error| panic!("{text}: {error}"));
             if complete {
-                let value = serde_json::from_str(&written).unwrap_or_else(|error| panic!("{text}: {written}: {error}"));
+                let value = serde_json::from_str(&written)
+                    .unwrap_or_else(|error| panic!("{text}: {written}: {error}"));
                 assert!(valid(&schema, &value), "{text}: {written}");
                 whole += 1;
             }
@@ -226,7 +233,9 @@ fn objects_without_a_key_that_is_left_are_rejected() {
     let schema = r#"{"allOf": [
         {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]},
         {"type": "object", "patternProperties": {"^a$": {"type": "integer"}}, "additionalProperties": false}]}"#;
-    let error = compiler.compile(&GrammarText::JsonSchema(schema.into())).err().map(|error| error.to_string());
-    let reason = "an object within the schema allows keys by a pattern, but all of them are named or excluded";
+    let error =
+        compiler.compile(&GrammarText::JsonSchema(schema.into())).err().map(|error| error.to_string());
+    let reason =
+        "an object within the schema allows keys by a pattern, but all of them are named or excluded";
     assert!(error.as_ref().is_some_and(|error| error.contains(reason)), "{error:?}");
 }

@@ -39,8 +39,7 @@ pub(super) fn parse(line: &[u8], object: &Map<String, Value>) -> Result<Conversa
     // Templates see the keys in the order of the line, which `object` does not have.
     let ordered: chat::Value =
         serde_json::from_slice(line).map_err(|error| format!("is no JSON: {error}"))?;
-    let get =
-        |key: &str| ordered.get(key).filter(|value| !value.is_null()).cloned();
+    let get = |key: &str| ordered.get(key).filter(|value| !value.is_null()).cloned();
     let messages = match object.get("messages") {
         Some(messages) => {
             check(messages)?;

@@ -155,7 +155,8 @@ mod tests {
 
     #[test]
     fn messages_of_other_programs_are_loaded() {
-        let read = |text: &str| messages(&serde_json::from_str(&format!("[{text}]")).unwrap()).unwrap().remove(0);
+        let read =
+            |text: &str| messages(&serde_json::from_str(&format!("[{text}]")).unwrap()).unwrap().remove(0);
         let plain = Message::new("assistant", "yes");
         let thought = Message { reasoning_content: Some("think".into()), ..plain.clone() };
         let named = Message { name: Some("Ann".into()), ..plain.clone() };
@@ -166,7 +167,10 @@ mod tests {
                 r#"{"role": "assistant", "content": "yes", "audio": null, "function_call": null, "tool_calls": null}"#,
                 &plain,
             ),
-            (r#"{"role": "assistant", "content": "yes", "tool_calls": [], "name": "", "tool_call_id": null}"#, &plain),
+            (
+                r#"{"role": "assistant", "content": "yes", "tool_calls": [], "name": "", "tool_call_id": null}"#,
+                &plain,
+            ),
             (r#"{"role": "assistant", "content": "yes", "images": [], "refusal": "", "id": "m1"}"#, &plain),
             (r#"{"role": "assistant", "content": [{"type": "text", "text": "yes"}]}"#, &plain),
             (
@@ -175,7 +179,10 @@ mod tests {
             ),
             (r#"{"role": "assistant", "content": {"type": "text", "text": "yes"}, "timestamp": 17}"#, &plain),
             (r#"{"role": "assistant", "content": "yes", "reasoning_content": "think"}"#, &thought),
-            (r#"{"role": "assistant", "content": "yes", "reasoning": "think", "reasoning_content": "think"}"#, &thought),
+            (
+                r#"{"role": "assistant", "content": "yes", "reasoning": "think", "reasoning_content": "think"}"#,
+                &thought,
+            ),
             (r#"{"role": "assistant", "content": "yes", "thinking": "think", "reasoning": null}"#, &thought),
             (r#"{"role": "assistant", "content": null, "reasoning_content": "think"}"#, &empty),
             (r#"{"role": "assistant", "content": "yes", "name": "Ann", "reasoning_content": ""}"#, &named),

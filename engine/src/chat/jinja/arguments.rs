@@ -14,11 +14,7 @@ pub(super) struct Arguments {
 
 impl Arguments {
     /// Returns the values of parameters in order. Those that are missing are `None`.
-    pub(super) fn bind<const N: usize>(
-        self,
-        what: &str,
-        parameters: [&str; N],
-    ) -> Run<[Option<Value>; N]> {
+    pub(super) fn bind<const N: usize>(self, what: &str, parameters: [&str; N]) -> Run<[Option<Value>; N]> {
         let mut values = [const { None }; N];
         if self.positional.len() > N {
             let given = self.positional.len();

@@ -72,12 +72,7 @@ fn escape<'a>(text: &'a str, decoded: &mut String) -> Result<&'a str, String> {
     Ok(rest)
 }
 
-fn hexadecimal<'a>(
-    text: &'a str,
-    len: usize,
-    form: &str,
-    decoded: &mut String,
-) -> Result<&'a str, String> {
+fn hexadecimal<'a>(text: &'a str, len: usize, form: &str, decoded: &mut String) -> Result<&'a str, String> {
     let digits = text.get(..len).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
     let digits = digits.ok_or_else(|| format!("truncated {form} escape"))?;
     decoded.push(code(digits, 16)?);

@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 use std::rc::Rc;
 
+use super::arguments::Arguments;
 use super::error::Error;
 use super::format;
-use super::arguments::Arguments;
 use super::host::Host;
 use super::json;
 use super::methods;
@@ -41,7 +41,9 @@ pub(super) fn apply(host: &mut dyn Host, name: &str, value: Value, arguments: Ar
                 Value::Undefined(reason) => Err(Error::undefined(reason)),
                 _ => match value.as_int().and_then(i128::checked_abs) {
                     Some(number) => Ok(Value::Int(number)),
-                    None => Err(Error::failed(format!("bad operand type for abs(): '{}'", value.type_name()))),
+                    None => {
+                        Err(Error::failed(format!("bad operand type for abs(): '{}'", value.type_name())))
+                    }
                 },
             }
         }
@@ -115,7 +117,9 @@ pub(super) fn apply(host: &mut dyn Host, name: &str, value: Value, arguments: Ar
                     Ok(host.loop_attribute(&state, "length")?.unwrap_or(Value::None))
                 }
                 (_, Some(len)) => Ok(len.into()),
-                (_, None) => Err(Error::failed(format!("object of type '{}' has no len()", value.type_name()))),
+                (_, None) => {
+                    Err(Error::failed(format!("object of type '{}' has no len()", value.type_name())))
+                }
             }
         }
         "d" | "default" => {
@@ -181,9 +185,7 @@ pub(super) fn apply(host: &mut dyn Host, name: &str, value: Value, arguments: Ar
             let [] = arguments.bind(&what, [])?;
             match &value {
                 Value::Undefined(_) => Ok(Value::generator([])),
-                Value::Dict(dict) => {
-                    Ok(Value::generator(Value::View(Rc::clone(dict), View::Items).items()?))
-                }
+                Value::Dict(dict) => Ok(Value::generator(Value::View(Rc::clone(dict), View::Items).items()?)),
                 _ => Err(Error::failed("Can only get item pairs from a mapping.")),
             }
         }
@@ -206,8 +208,7 @@ pub(super) fn apply(host: &mut dyn Host, name: &str, value: Value, arguments: Ar
         "max" | "min" => {
             let [case_sensitive, attribute] = arguments.bind(&what, ["case_sensitive", "attribute"])?;
             let keyed = keyed(host, &value, attribute.as_ref(), case_sensitive.as_ref())?;
-            let (sign, wanted) =
-                if name == "max" { (">", Ordering::Greater) } else { ("<", Ordering::Less) };
+            let (sign, wanted) = if name == "max" { (">", Ordering::Greater) } else { ("<", Ordering::Less) };
             let mut best: Option<(Value, Value)> = None;
             for (key, item) in keyed {
                 let better = match &best {
@@ -349,9 +350,7 @@ fn mapped(host: &mut dyn Host, value: &Value, attribute: Option<&Value>) -> Run<
 /// Jinja's `ignore_case`
 fn folded(value: Value, case_sensitive: Option<&Value>) -> Value {
     match &value {
-        Value::String(text) | Value::Markup(text)
-            if !case_sensitive.is_some_and(Value::truth) =>
-        {
+        Value::String(text) | Value::Markup(text) if !case_sensitive.is_some_and(Value::truth) => {
             text.to_lowercase().into()
         }
         _ => value,
@@ -730,7 +729,8 @@ fn sum(host: &mut dyn Host, items: Vec<Value>, start: Value) -> Run<Value> {
     let mut total = start;
     let mut lost = 0.0;
     for item in items {
-        if let (Value::Float(_), Some(b)) | (Value::Int(_) | Value::Bool(_), Some(b)) = (&total, item.as_float())
+        if let (Value::Float(_), Some(b)) | (Value::Int(_) | Value::Bool(_), Some(b)) =
+            (&total, item.as_float())
             && (matches!(total, Value::Float(_)) || matches!(item, Value::Float(_)))
         {
             let a = total.as_float().unwrap_or(0.0);

@@ -1,7 +1,7 @@
 //! Python's two ways to format: `"%s" % value` and `"{}".format(value)`, and its reading of numbers.
 
-use super::error::Error;
 use super::arguments::Arguments;
+use super::error::Error;
 use super::host::Host;
 use super::text;
 use super::value::{Dict, Value};
@@ -21,9 +21,8 @@ fn plain_number(text: &str) -> Run<Option<String>> {
     }
     let bytes = text.as_bytes();
     let alphanumeric = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_alphanumeric);
-    let misplaced = |(at, byte): (usize, &u8)| {
-        *byte == b'_' && !(at > 0 && alphanumeric(at - 1) && alphanumeric(at + 1))
-    };
+    let misplaced =
+        |(at, byte): (usize, &u8)| *byte == b'_' && !(at > 0 && alphanumeric(at - 1) && alphanumeric(at + 1));
     Ok((!bytes.iter().enumerate().any(misplaced)).then(|| text.replace('_', "")))
 }
 
@@ -182,7 +181,11 @@ impl Values<'_> {
 const WIDEST: usize = 1 << 20;
 
 fn bounded(number: usize) -> Run<usize> {
-    if number > WIDEST { failed(format!("a width or precision is greater than {WIDEST}")) } else { Ok(number) }
+    if number > WIDEST {
+        failed(format!("a width or precision is greater than {WIDEST}"))
+    } else {
+        Ok(number)
+    }
 }
 
 /// Reads the digits at the beginning of a text, and returns their number and their length.
@@ -317,12 +320,7 @@ fn conversion<'t>(
 }
 
 /// Returns the sign with the prefix of the radix, and the rest of a converted value.
-fn converted(
-    host: &mut dyn Host,
-    value: &Value,
-    letter: char,
-    style: &Conversion,
-) -> Run<(String, String)> {
+fn converted(host: &mut dyn Host, value: &Value, letter: char, style: &Conversion) -> Run<(String, String)> {
     if matches!(value, Value::Markup(_)) {
         return failed("formatting an escaped string with % is not supported");
     }
@@ -496,12 +494,7 @@ fn field(
 }
 
 /// Returns the value of a field: `name.attribute[index]`
-fn value(
-    host: &mut dyn Host,
-    name: &str,
-    arguments: &Arguments,
-    numbering: &mut Numbering,
-) -> Run<Value> {
+fn value(host: &mut dyn Host, name: &str, arguments: &Arguments, numbering: &mut Numbering) -> Run<Value> {
     let end = name.find(['.', '[']).unwrap_or(name.len());
     let (first, mut rest) = name.split_at(end);
     let is_number = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_digit());
@@ -782,9 +775,7 @@ fn float_spec(spec: &Spec, number: f64) -> Run<String> {
     let magnitude = number.abs();
     let text = match spec.letter {
         None if spec.precision.is_none() => text::float(magnitude),
-        None if magnitude.is_finite() => {
-            general(magnitude, spec.precision.unwrap_or(6), Point::Always)
-        }
+        None if magnitude.is_finite() => general(magnitude, spec.precision.unwrap_or(6), Point::Always),
         None => float(magnitude, 'g', 6),
         Some('%') => float(magnitude * 100.0, 'f', spec.precision.unwrap_or(6)) + "%",
         Some('n') if spec.grouping.is_none() => float(magnitude, 'g', spec.precision.unwrap_or(6)),

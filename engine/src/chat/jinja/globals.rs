@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::error::Error;
 use super::arguments::Arguments;
+use super::error::Error;
 use super::host::Host;
 use super::strftime;
 use super::value::{Cycler, Dict, Joiner, Range, Value};
@@ -62,13 +62,14 @@ pub(super) fn call(host: &mut dyn Host, name: &str, arguments: Arguments) -> Run
                 return Err(Error::failed("strftime_now() has no date"));
             };
             let text = strftime::format(format, date);
-            let text = text.map_err(|problem| {
-                Error::failed(format!("strftime_now({format:?}): {problem}"))
-            })?;
+            let text =
+                text.map_err(|problem| Error::failed(format!("strftime_now({format:?}): {problem}")))?;
             host.pay_text(text.len())?;
             Ok(text.into())
         }
-        _ => Err(Error::failed(format!("the function `{name}` is not supported, because its text is random"))),
+        _ => {
+            Err(Error::failed(format!("the function `{name}` is not supported, because its text is random")))
+        }
     }
 }
 

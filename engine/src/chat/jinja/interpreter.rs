@@ -15,9 +15,7 @@ use super::host::Host;
 use super::limits::{DEEPEST_RUN, LONGEST};
 use super::operators;
 use super::strftime::Date;
-use super::syntax::{
-    Body, CallArguments, Const, Expr, ExprKind, ForLoop, Frame, Stmt, StmtKind, Target,
-};
+use super::syntax::{Body, CallArguments, Const, Expr, ExprKind, ForLoop, Frame, Stmt, StmtKind, Target};
 use super::value::{self, Closure, Dict, Loop, Scope, Value};
 use super::{filters, globals, methods, tests};
 
@@ -284,7 +282,9 @@ impl Interpreter {
                 let items = value.items()?;
                 if items.len() != targets.len() {
                     let [expected, found] = [targets.len(), items.len()];
-                    return Err(Error::failed(format!("expected {expected} values to unpack, found {found}")));
+                    return Err(Error::failed(format!(
+                        "expected {expected} values to unpack, found {found}"
+                    )));
                 }
                 for (target, item) in targets.iter().zip(items) {
                     self.assign(target, item, scope)?;
@@ -296,13 +296,7 @@ impl Interpreter {
 
     // Loops
 
-    fn for_loop(
-        &mut self,
-        def: &Arc<ForLoop>,
-        value: &Value,
-        scope: &Rc<Scope>,
-        depth0: i128,
-    ) -> Run<()> {
+    fn for_loop(&mut self, def: &Arc<ForLoop>, value: &Value, scope: &Rc<Scope>, depth0: i128) -> Run<()> {
         let state = Rc::new(RefCell::new(Loop {
             queue: value.queue()?,
             def: Arc::clone(def),
@@ -709,9 +703,7 @@ impl Host for Interpreter {
                 Some(item) => item,
                 None => Value::undefined("there is no next item"),
             },
-            "cycle" | "changed" => {
-                Value::Method(Rc::new((Value::Loop(Rc::clone(state)), name.to_owned())))
-            }
+            "cycle" | "changed" => Value::Method(Rc::new((Value::Loop(Rc::clone(state)), name.to_owned()))),
             _ => return Ok(None),
         }))
     }

@@ -3,8 +3,8 @@
 //! Letters beyond ASCII stay as they are, keys keep their order, and a space follows `,` and `:`
 //! (<https://docs.python.org/3/library/json.html#json.dumps>).
 
-use super::error::Error;
 use super::arguments::Arguments;
+use super::error::Error;
 use super::host::Host;
 use super::limits::{DEEPEST_VALUE, LONGEST};
 use super::text;

@@ -22,8 +22,8 @@ pub(super) enum Token {
 
 /// Operators and brackets, the longest first.
 const SIGNS: [&str; 26] = [
-    "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}",
-    ">", "<", "=", ".", ":", "|", ",", ";",
+    "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<",
+    "=", ".", ":", "|", ",", ";",
 ];
 
 /// A token and its line.
@@ -143,7 +143,9 @@ impl Lexer<'_> {
             self.push(token);
         }
         self.advance(open);
-        if kind == b'%' && let Some(len) = raw_begin(marked) {
+        if kind == b'%'
+            && let Some(len) = raw_begin(marked)
+        {
             self.advance(2 + after.len() - marked.len() + len);
             return self.raw();
         }
@@ -213,7 +215,9 @@ impl Lexer<'_> {
             let Some(c) = rest.chars().next() else {
                 return Ok(());
             };
-            if brackets.is_empty() && let Some(len) = self.end_of_tag(rest, close) {
+            if brackets.is_empty()
+                && let Some(len) = self.end_of_tag(rest, close)
+            {
                 self.push(end);
                 self.advance(len);
                 return Ok(());

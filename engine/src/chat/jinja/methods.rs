@@ -6,9 +6,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::arguments::Arguments;
 use super::error::Error;
 use super::format;
-use super::arguments::Arguments;
 use super::host::Host;
 use super::text::{self, Ends, is_space};
 use super::value::{self, Dict, Value, View};
@@ -17,12 +17,52 @@ type Run<T> = Result<T, Error>;
 
 /// Methods of strings. Those behind them exist in Python only.
 const STRING: [&str; 46] = [
-    "capitalize", "casefold", "center", "count", "endswith", "expandtabs", "find", "format", "format_map",
-    "index", "isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower",
-    "isnumeric", "isprintable", "isspace", "istitle", "isupper", "join", "ljust", "lower", "lstrip",
-    "maketrans", "partition", "removeprefix", "removesuffix", "replace", "rfind", "rindex", "rjust",
-    "rpartition", "rsplit", "rstrip", "split", "splitlines", "startswith", "strip", "swapcase", "title",
-    "translate", "upper", "zfill",
+    "capitalize",
+    "casefold",
+    "center",
+    "count",
+    "endswith",
+    "expandtabs",
+    "find",
+    "format",
+    "format_map",
+    "index",
+    "isalnum",
+    "isalpha",
+    "isascii",
+    "isdecimal",
+    "isdigit",
+    "isidentifier",
+    "islower",
+    "isnumeric",
+    "isprintable",
+    "isspace",
+    "istitle",
+    "isupper",
+    "join",
+    "ljust",
+    "lower",
+    "lstrip",
+    "maketrans",
+    "partition",
+    "removeprefix",
+    "removesuffix",
+    "replace",
+    "rfind",
+    "rindex",
+    "rjust",
+    "rpartition",
+    "rsplit",
+    "rstrip",
+    "split",
+    "splitlines",
+    "startswith",
+    "strip",
+    "swapcase",
+    "title",
+    "translate",
+    "upper",
+    "zfill",
 ];
 const STRING_UNSUPPORTED: [&str; 1] = ["encode"];
 
@@ -32,8 +72,7 @@ const DICT_UNSUPPORTED: [&str; 1] = ["fromkeys"];
 const DICT_HIDDEN: [&str; 5] = ["clear", "pop", "popitem", "setdefault", "update"];
 
 const LIST: [&str; 3] = ["count", "index", "copy"];
-const LIST_HIDDEN: [&str; 8] =
-    ["append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"];
+const LIST_HIDDEN: [&str; 8] = ["append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"];
 
 const TUPLE: [&str; 2] = ["count", "index"];
 
@@ -43,9 +82,8 @@ const INT_UNSUPPORTED: [&str; 2] = ["to_bytes", "from_bytes"];
 const FLOAT: [&str; 2] = ["is_integer", "conjugate"];
 const FLOAT_UNSUPPORTED: [&str; 3] = ["as_integer_ratio", "hex", "fromhex"];
 
-const GENERATOR_UNSUPPORTED: [&str; 8] = [
-    "close", "send", "throw", "gi_code", "gi_frame", "gi_running", "gi_suspended", "gi_yieldfrom",
-];
+const GENERATOR_UNSUPPORTED: [&str; 8] =
+    ["close", "send", "throw", "gi_code", "gi_frame", "gi_running", "gi_suspended", "gi_yieldfrom"];
 
 /// Returns an attribute that the Python object has, which is undefined if the sandbox hides it.
 pub(super) fn attribute(object: &Value, name: &str) -> Run<Option<Value>> {
@@ -65,7 +103,9 @@ pub(super) fn attribute(object: &Value, name: &str) -> Run<Option<Value>> {
         }
         if hidden.contains(&name) {
             let kind = object.type_name();
-            return Ok(Some(Value::undefined(format!("access to the attribute `{name}` of a {kind} is unsafe"))));
+            return Ok(Some(Value::undefined(format!(
+                "access to the attribute `{name}` of a {kind} is unsafe"
+            ))));
         }
         Ok(None)
     };
@@ -109,9 +149,7 @@ pub(super) fn attribute(object: &Value, name: &str) -> Run<Option<Value>> {
             let explicit = def.parameters.iter().any(|parameter| parameter == "caller");
             Ok(Some(match name {
                 "name" => def.name.as_deref().map_or(Value::None, Value::from),
-                "arguments" => {
-                    Value::tuple(def.parameters.iter().map(|name| name.as_str().into()).collect())
-                }
+                "arguments" => Value::tuple(def.parameters.iter().map(|name| name.as_str().into()).collect()),
                 "catch_kwargs" => def.uses.kwargs.into(),
                 "catch_varargs" => def.uses.varargs.into(),
                 "caller" => def.uses.caller.into(),
@@ -145,12 +183,7 @@ pub(super) fn attribute(object: &Value, name: &str) -> Run<Option<Value>> {
 }
 
 /// Calls a method of an object.
-pub(super) fn call(
-    host: &mut dyn Host,
-    object: &Value,
-    name: &str,
-    arguments: Arguments,
-) -> Run<Value> {
+pub(super) fn call(host: &mut dyn Host, object: &Value, name: &str, arguments: Arguments) -> Run<Value> {
     match object {
         Value::String(text) => string(host, text, name, arguments),
         Value::Dict(dict) => dict_method(dict, name, arguments),
@@ -190,16 +223,16 @@ fn need_str<'a>(name: &str, value: &'a Value) -> Run<&'a str> {
         Value::Undefined(reason) => Err(Error::undefined(reason)),
         // Methods of an escaped string escape their arguments.
         Value::Markup(_) => Err(Error::failed(format!("{name}() of an escaped string is not supported"))),
-        _ => value.as_str().ok_or_else(|| {
-            Error::failed(format!("{name}() needs a string, not a {}", value.type_name()))
-        }),
+        _ => value
+            .as_str()
+            .ok_or_else(|| Error::failed(format!("{name}() needs a string, not a {}", value.type_name()))),
     }
 }
 
 fn need_int(name: &str, value: &Value) -> Run<i128> {
-    value.as_int().ok_or_else(|| {
-        Error::failed(format!("{name}() needs a whole number, not a {}", value.type_name()))
-    })
+    value
+        .as_int()
+        .ok_or_else(|| Error::failed(format!("{name}() needs a whole number, not a {}", value.type_name())))
 }
 
 /// Returns the part of a text between two positions in characters, and the position of its beginning. It is nothing if
@@ -360,13 +393,7 @@ fn replace(host: &mut dyn Host, text: &str, arguments: Arguments) -> Run<Value> 
 }
 
 /// `str.replace`, of all places if `count` is negative.
-pub(super) fn replaced(
-    host: &mut dyn Host,
-    text: &str,
-    old: &str,
-    new: &str,
-    count: i128,
-) -> Run<Value> {
+pub(super) fn replaced(host: &mut dyn Host, text: &str, old: &str, new: &str, count: i128) -> Run<Value> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     let places = if old.is_empty() { text.chars().count() + 1 } else { text.matches(old).count() };
     let places = places.min(count);
@@ -405,7 +432,9 @@ fn maketrans(arguments: Arguments) -> Run<Value> {
             for (key, value) in dict.entries() {
                 let key = match (key.as_int(), key.as_str()) {
                     (Some(number), _) => Value::Int(number),
-                    (None, Some(text)) if text.chars().count() == 1 => code(text.chars().next().unwrap_or(' ')),
+                    (None, Some(text)) if text.chars().count() == 1 => {
+                        code(text.chars().next().unwrap_or(' '))
+                    }
                     _ => return Err(Error::failed("the keys of maketrans() must be characters or numbers")),
                 };
                 table.insert(key, value.clone());
@@ -491,12 +520,7 @@ pub(super) fn joined(host: &mut dyn Host, separator: &str, items: &[Value]) -> R
     Ok(texts.join(separator).into())
 }
 
-fn string(
-    host: &mut dyn Host,
-    text: &Arc<str>,
-    name: &str,
-    arguments: Arguments,
-) -> Run<Value> {
+fn string(host: &mut dyn Host, text: &Arc<str>, name: &str, arguments: Arguments) -> Run<Value> {
     host.pay_text(text.len())?;
     let all = |test: fn(char) -> bool| !text.is_empty() && text.chars().all(test);
     // Methods with arguments

@@ -41,13 +41,10 @@ fn unsupported<T>(operator: Operator, left: &Value, right: &Value) -> Run<T> {
     )))
 }
 
-pub(super) fn binary(
-    host: &mut dyn Host,
-    operator: Operator,
-    left: &Value,
-    right: &Value,
-) -> Run<Value> {
-    if operator == Operator::Mod && let Value::String(text) = left {
+pub(super) fn binary(host: &mut dyn Host, operator: Operator, left: &Value, right: &Value) -> Run<Value> {
+    if operator == Operator::Mod
+        && let Value::String(text) = left
+    {
         return format::percent(host, text, right);
     }
     if let (Some(a), Some(b)) = (left.as_int(), right.as_int()) {
@@ -63,7 +60,8 @@ pub(super) fn binary(
                 Ok(format!("{a}{b}").into())
             }
             // An escaped string escapes the strings that it is joined with.
-            (Value::Markup(_), Value::String(_) | Value::Markup(_)) | (Value::String(_), Value::Markup(_)) => {
+            (Value::Markup(_), Value::String(_) | Value::Markup(_))
+            | (Value::String(_), Value::Markup(_)) => {
                 let escaped = |value: &Value| match value {
                     Value::Markup(text) => text.to_string(),
                     _ => text::html_escaped(value.as_str().unwrap_or_default()),
@@ -96,13 +94,7 @@ pub(super) fn binary(
     }
 }
 
-fn repeated(
-    host: &mut dyn Host,
-    value: &Value,
-    times: &Value,
-    right: &Value,
-    left: &Value,
-) -> Run<Value> {
+fn repeated(host: &mut dyn Host, value: &Value, times: &Value, right: &Value, left: &Value) -> Run<Value> {
     let times = usize::try_from(times.as_int().unwrap_or(0).max(0)).unwrap_or(usize::MAX);
     let mut items = |items: &[Value]| {
         host.pay(items.len().saturating_mul(times))?;
@@ -136,9 +128,9 @@ fn integers(operator: Operator, a: i128, b: i128) -> Run<Value> {
             let rounds = a % b != 0 && (a < 0) != (b < 0);
             Some(quotient - i128::from(rounds))
         }
-        Operator::Mod => a.checked_rem(b).map(|rest| {
-            if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }
-        }),
+        Operator::Mod => {
+            a.checked_rem(b).map(|rest| if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest })
+        }
         Operator::Pow if b < 0 && a == 0 => return zero(),
         Operator::Pow if b < 0 => return Ok(Value::Float((a as f64).powf(b as f64))),
         Operator::Pow => match a {
@@ -232,9 +224,7 @@ fn unary<T>(value: &Value, sign: &str) -> Run<T> {
 }
 
 pub(super) fn compare(comparison: Comparison, left: &Value, right: &Value) -> Run<bool> {
-    let order = |sign, is: fn(Ordering) -> bool| {
-        Ok(value::compare(left, right, sign, 0)?.is_some_and(is))
-    };
+    let order = |sign, is: fn(Ordering) -> bool| Ok(value::compare(left, right, sign, 0)?.is_some_and(is));
     match comparison {
         Comparison::Equal => value::equal(left, right, 0),
         Comparison::NotEqual => value::equal(left, right, 0).map(|equal| !equal),

@@ -372,8 +372,7 @@ impl Parser {
     }
 
     fn call_block(&mut self) -> Parse<StmtKind> {
-        let (parameters, defaults) =
-            if self.is_sign("(") { self.signature()? } else { Default::default() };
+        let (parameters, defaults) = if self.is_sign("(") { self.signature()? } else { Default::default() };
         let call = self.expression(true)?;
         if !matches!(call.kind, ExprKind::Call(..)) {
             return self.error("{% call %} needs a call of a macro");
@@ -503,11 +502,8 @@ impl Parser {
         while self.skip_name("if") {
             self.conditions += 1;
             let test = Box::new(self.or()?);
-            let otherwise = if self.skip_name("else") {
-                Some(Box::new(self.deeper(Parser::conditional)?))
-            } else {
-                None
-            };
+            let otherwise =
+                if self.skip_name("else") { Some(Box::new(self.deeper(Parser::conditional)?)) } else { None };
             self.conditions -= 1;
             let then = Box::new(value);
             value = self.wrap(line, ExprKind::Conditional { test, then, otherwise })?;
@@ -628,12 +624,8 @@ impl Parser {
     }
 
     fn product(&mut self) -> Parse<Expr> {
-        let operators = [
-            ("*", Operator::Mul),
-            ("/", Operator::Div),
-            ("//", Operator::FloorDiv),
-            ("%", Operator::Mod),
-        ];
+        let operators =
+            [("*", Operator::Mul), ("/", Operator::Div), ("//", Operator::FloorDiv), ("%", Operator::Mod)];
         self.chain(&operators, Parser::power)
     }
 
@@ -784,11 +776,8 @@ impl Parser {
         }
         let ends = |parser: &Parser| [":", "]", ","].iter().any(|sign| parser.is_sign(sign));
         let stop = if ends(self) { None } else { Some(Box::new(self.expression(true)?)) };
-        let step = if self.skip_sign(":") && !ends(self) {
-            Some(Box::new(self.expression(true)?))
-        } else {
-            None
-        };
+        let step =
+            if self.skip_sign(":") && !ends(self) { Some(Box::new(self.expression(true)?)) } else { None };
         Ok(Expr { line, kind: ExprKind::Slice(start, stop, step) })
     }
 
@@ -862,8 +851,7 @@ impl Parser {
         if self.conditions == 0 && !is_filter(&name) {
             return self.error(format!("no filter is named `{name}`"));
         }
-        let arguments =
-            if self.is_sign("(") { self.call_arguments()? } else { CallArguments::default() };
+        let arguments = if self.is_sign("(") { self.call_arguments()? } else { CallArguments::default() };
         self.wrap(line, ExprKind::Filter(value.map(Box::new), name, arguments))
     }
 

@@ -31,7 +31,11 @@ pub(super) enum ExprKind {
     Binary(Operator, Box<Expr>, Box<Expr>),
     Concat(Vec<Expr>),
     Compare(Box<Expr>, Vec<(Comparison, Expr)>),
-    Conditional { test: Box<Expr>, then: Box<Expr>, otherwise: Option<Box<Expr>> },
+    Conditional {
+        test: Box<Expr>,
+        then: Box<Expr>,
+        otherwise: Option<Box<Expr>>,
+    },
 }
 
 #[derive(Debug)]
@@ -106,13 +110,29 @@ pub(super) enum StmtKind {
     Data(String),
     Print(Vec<Expr>),
     For(Arc<ForLoop>),
-    If { branches: Vec<(Expr, Body)>, otherwise: Body },
+    If {
+        branches: Vec<(Expr, Body)>,
+        otherwise: Body,
+    },
     Set(Target, Expr),
-    SetBlock { target: Target, filter: Option<Expr>, frame: Frame },
-    With { bindings: Vec<(Target, Expr)>, frame: Frame },
+    SetBlock {
+        target: Target,
+        filter: Option<Expr>,
+        frame: Frame,
+    },
+    With {
+        bindings: Vec<(Target, Expr)>,
+        frame: Frame,
+    },
     Macro(Arc<MacroDef>),
-    CallBlock { body: Arc<MacroDef>, call: Expr },
-    FilterBlock { filter: Expr, frame: Frame },
+    CallBlock {
+        body: Arc<MacroDef>,
+        call: Expr,
+    },
+    FilterBlock {
+        filter: Expr,
+        frame: Frame,
+    },
     /// `{% generation %}`, which transformers adds to Jinja. It calls its body like a macro.
     Generation(Arc<MacroDef>),
     /// The body sees only the variables of the top level.

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use super::error::Error;
 use super::arguments::Arguments;
+use super::error::Error;
 use super::names::{is_filter, is_test};
 use super::operators;
 use super::syntax::Comparison;

@@ -150,8 +150,7 @@ impl Scope {
 
 impl Range {
     pub(super) fn len(&self) -> usize {
-        let (low, high) =
-            if self.step > 0 { (self.start, self.stop) } else { (self.stop, self.start) };
+        let (low, high) = if self.step > 0 { (self.start, self.stop) } else { (self.stop, self.start) };
         let step = self.step.unsigned_abs();
         if high <= low { 0 } else { ((high - low) as u128).div_ceil(step) as usize }
     }
@@ -522,7 +521,9 @@ fn compare_numbers(a: &Value, b: &Value) -> Option<Option<Ordering>> {
 /// Python's `==`
 pub(super) fn equal(a: &Value, b: &Value, depth: usize) -> Result<bool, Error> {
     if depth > DEEPEST_VALUE {
-        return Err(Error::failed(format!("values are compared that are nested more than {DEEPEST_VALUE} deep")));
+        return Err(Error::failed(format!(
+            "values are compared that are nested more than {DEEPEST_VALUE} deep"
+        )));
     }
     if let Some(order) = compare_numbers(a, b) {
         return Ok(order == Some(Ordering::Equal));
@@ -583,7 +584,9 @@ pub(super) fn compare(a: &Value, b: &Value, sign: &str, depth: usize) -> Result<
         return Ok(order);
     }
     if depth > DEEPEST_VALUE {
-        return Err(Error::failed(format!("values are compared that are nested more than {DEEPEST_VALUE} deep")));
+        return Err(Error::failed(format!(
+            "values are compared that are nested more than {DEEPEST_VALUE} deep"
+        )));
     }
     match (a, b) {
         (Value::String(a) | Value::Markup(a), Value::String(b) | Value::Markup(b)) => Ok(Some(a.cmp(b))),
