@@ -281,7 +281,7 @@ pub use image::{
 pub use launch::{Launch, LaunchSite, Order, Print, Schedule, Stats, Trace, run, run_at, run_watched};
 pub use memory::{Memory, Taken};
 pub use memory_error::MemoryError;
-pub use module::{Kernel, Module, Param, RefusedKernel, Variable};
+pub use module::{Kernel, Module, Param, RefusedFunction, RefusedKernel, Variable};
 pub use observe::{Followed, MemoryProfile, MemorySpace, Profile, RegisterStep, SiteProfile, Step};
 pub use parse_error::{ErrorKind, KernelError, ParseError, ParseErrors};
 pub use tensor_map::{ElementKind, TensorMap};

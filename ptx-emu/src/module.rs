@@ -12,7 +12,7 @@ use crate::memory::Memory;
 use crate::memory_error::MemoryError;
 use crate::parse::ast::{self, Initial, Number, StateSpace};
 use crate::parse::types::{Kind, Type};
-use crate::parse::{Error, Parsed, Source, error, listing, parser, vectors};
+use crate::parse::{At, Error, Parsed, Source, error, listing, parser, unsupported, vectors};
 use crate::parse_error::{KernelError, ParseError, ParseErrors};
 use crate::runtime::linked;
 use crate::statics::{Relocation, Static};
@@ -24,6 +24,8 @@ pub struct Module {
     target: String,
     kernels: Vec<Arc<Kernel>>,
     refused: Vec<RefusedKernel>,
+    refused_functions: Vec<RefusedFunction>,
+    declaration_errors: Vec<ParseError>,
     errors: Vec<ParseError>,
     statics: Arc<Statics>,
 }
@@ -109,6 +111,15 @@ pub struct RefusedKernel {
     pub errors: ParseErrors,
 }
 
+/// A function of a module that cannot run and that no kernel calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedFunction {
+    /// Name of the function.
+    pub name: String,
+    /// Errors of the function and of the functions that it calls, in order of place.
+    pub errors: ParseErrors,
+}
+
 /// A `.global` or `.const` variable of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
@@ -121,12 +132,12 @@ pub struct Variable {
 impl Module {
     /// Parses, verifies and decodes `text`.
     ///
-    /// A kernel that cannot run keeps its errors, and the others run: see [`refused`](Module::refused).
-    /// [`complete`](Module::complete) asks for all of them.
+    /// A kernel that cannot run keeps its errors, and the others run: see [`refused`](Module::refused). A declaration
+    /// with an error refuses only the kernels that use it. [`complete`](Module::complete) asks for all of them.
     ///
     /// # Errors
-    /// Everything wrong with the text, if the text of the module itself is wrong: its header, its variables, or what
-    /// stands between its kernels.
+    /// Returns all errors of the text if its header is wrong, or if something other than a declaration is between its
+    /// kernels.
     pub fn parse(text: &str) -> Result<Module, ParseErrors> {
         let text = linked(text);
         let source = Source::new(&text);
@@ -170,6 +181,17 @@ impl Module {
     /// The kernels that cannot run, in order of the text.
     pub fn refused(&self) -> impl Iterator<Item = &RefusedKernel> {
         self.refused.iter()
+    }
+
+    /// The functions that cannot run and that no kernel calls, in order of the text.
+    pub fn refused_functions(&self) -> impl Iterator<Item = &RefusedFunction> {
+        self.refused_functions.iter()
+    }
+
+    /// The errors outside of kernels and functions, in order of place. A kernel that uses what one of them declares is
+    /// refused.
+    pub fn declaration_errors(&self) -> &[ParseError] {
+        &self.declaration_errors
     }
 
     /// The kernel called `name`.
@@ -235,33 +257,50 @@ pub(crate) struct Statics {
     pub(crate) variables: Vec<Static>,
 }
 
+/// Decodes a module.
+///
+/// An error in a declaration concerns only those who use it: the name becomes unknown, and a kernel that mentions it is
+/// refused. Only errors in the header, and text between declarations, make the whole module unusable.
 fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
     let names = vectors::names(source.text);
     let mut ast = parser::parse(source.text, &names)?;
     forget_declared(&mut ast);
     let (target, mut errors) = target(&ast);
-    let id = NEXT.fetch_add(1, Relaxed);
-    let functions = Functions::new(id, &ast);
-    let (statics, of_variables) = statics(id, &ast.variables, &functions);
-    let statics = Arc::new(statics);
-    errors.extend(of_variables);
     errors.extend(ast.errors.iter().cloned());
-    errors.extend(doubles(&ast));
-    let Some(target) = target else { return Err(with_syntax(errors, &ast)) };
+    let Some(target) = target.filter(|_| !ast.unusable) else { return Err(with_syntax(errors, &ast)) };
+    let doubles = doubles(&ast);
+    let double = |name: &str| doubles.iter().any(|double| double.name == name);
+    let mut broken = std::mem::take(&mut ast.broken);
+    broken.extend(doubles.iter().filter(|double| !double.kernel).map(|double| double.name));
+    ast.functions.retain(|function| !double(function.name));
+    let mut variables = std::mem::take(&mut ast.variables);
+    variables.retain(|v| !double(v.name));
+    let id = NEXT.fetch_add(1, Relaxed);
+    let functions = Functions::new(id, &ast, &variables);
+    let (statics, of_variables) = statics(id, &mut variables, &functions, &mut broken);
+    let statics = Arc::new(statics);
+    let mut of_module = errors;
+    of_module.extend(of_variables);
+    of_module.extend(doubles.iter().map(|double| double.error.clone()));
     let common = Common {
         source,
         files: &ast.files,
         target,
-        variables: &ast.variables,
+        variables: &variables,
         functions,
-        broken: &ast.broken,
+        broken: &broken,
     };
-    let (version, wrong) = (common.target.version, errors.iter().any(Error::is_ill_formed));
-    let (mut kernels, mut refused, mut reached) = (Vec::new(), Vec::new(), HashSet::new());
+    let version = common.target.version;
+    let mut kernels = Vec::new();
+    let mut refused = Vec::new();
+    let mut reached = HashSet::new();
+    let mut errors = Vec::new();
     for entry in &ast.entries {
         let mut decoded = decode(&common, entry);
         reached.extend(decoded.reached.iter().copied());
-        let own = std::mem::take(&mut decoded.errors);
+        let mut own = std::mem::take(&mut decoded.errors);
+        let twice = doubles.iter().filter(|double| double.kernel && double.name == entry.name);
+        own.extend(twice.map(|double| double.error.clone()));
         if own.is_empty() {
             kernels.push(Arc::new(kernel(entry, decoded, &statics)));
             continue;
@@ -270,13 +309,30 @@ fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
         let (name, params) = (entry.name.into(), decoded.params);
         refused.push(RefusedKernel { name, params, errors: ParseErrors(source.reports(own)) });
     }
-    let functions = (0..).zip(&common.functions.defined).filter(|(number, _)| !reached.contains(number));
-    errors.extend(functions.flat_map(|(_, function)| decode(&common, function).errors));
-    if wrong {
-        return Err(errors);
+    let mut refused_functions = Vec::new();
+    for (number, function) in (0..).zip(&common.functions.defined) {
+        if reached.contains(&number) {
+            continue;
+        }
+        let own = decode(&common, function).errors;
+        if !own.is_empty() {
+            errors.extend(own.iter().cloned());
+            let errors = ParseErrors(source.reports(own));
+            refused_functions.push(RefusedFunction { name: function.name.into(), errors });
+        }
     }
     let target = ast.target.map_or("", |(name, _)| name).into();
-    Ok(Module { version, target, kernels, refused, errors: source.reports(errors), statics })
+    errors.extend(of_module.iter().cloned());
+    Ok(Module {
+        version,
+        target,
+        kernels,
+        refused,
+        refused_functions,
+        declaration_errors: source.reports(of_module),
+        errors: source.reports(errors),
+        statics,
+    })
 }
 
 /// Leaves out declarations of variables that the module defines, too.
@@ -308,15 +364,27 @@ fn with_syntax(mut errors: Vec<Error>, ast: &ast::Module<'_>) -> Vec<Error> {
     errors
 }
 
-/// Variables, kernels and functions that have the name of another before them.
-fn doubles(ast: &ast::Module<'_>) -> Vec<Error> {
+/// A name that is defined twice.
+struct Double<'a> {
+    name: &'a str,
+    /// Whether a kernel is among the definitions.
+    kernel: bool,
+    error: Error,
+}
+
+/// Finds the variables, kernels and functions that have the name of another before them.
+fn doubles<'a>(ast: &ast::Module<'a>) -> Vec<Double<'a>> {
     let mut names = HashSet::new();
     let variables = ast.variables.iter().filter(|v| !v.external).map(|v| ("variable", v.name, v.at));
     let defined = ast.entries.iter().chain(ast.functions.iter().filter(|f| f.defined));
     let kind = |e: &ast::Entry<'_>| if e.function { "function" } else { "kernel" };
     let all = variables.chain(defined.map(|e| (kind(e), e.name, e.at)));
     let again = all.filter(|(_, name, _)| !names.insert(*name));
-    again.map(|(kind, name, at)| Error { at, what: format!("{kind} `{name}` is defined twice") }).collect()
+    let double = |(kind, name, at)| {
+        let kernel = ast.entries.iter().any(|entry| entry.name == name);
+        Double { name, kernel, error: Error { at, what: format!("{kind} `{name}` is defined twice") } }
+    };
+    again.map(double).collect()
 }
 
 fn kernel(entry: &ast::Entry<'_>, decoded: Decoded, statics: &Arc<Statics>) -> Kernel {
@@ -337,52 +405,90 @@ fn kernel(entry: &ast::Entry<'_>, decoded: Decoded, statics: &Arc<Statics>) -> K
 /// Numbers of modules.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The variables of a module, shared ones left out (empty, so that numbers agree).
-fn statics(id: u64, variables: &[ast::Variable<'_>], functions: &Functions<'_>) -> (Statics, Vec<Error>) {
+/// Lays out the variables of a module. Shared ones are empty, so that numbers agree.
+///
+/// A variable with an error is removed, and its name is added to `broken`.
+fn statics<'a>(
+    id: u64,
+    variables: &mut Vec<ast::Variable<'a>>,
+    functions: &Functions<'_>,
+    broken: &mut Vec<&'a str>,
+) -> (Statics, Vec<Error>) {
     let mut errors = Vec::new();
-    let mut out = Vec::new();
-    for v in variables {
-        let shared = v.space == StateSpace::Shared;
-        let bytes =
-            if shared { Some(0) } else { layout(v).map(|(bytes, _)| bytes).filter(|b| *b <= MOST_STATIC) };
-        let bytes = bytes.unwrap_or_else(|| {
-            errors.push(Error { at: v.at, what: format!("`{}` has more than {MOST_STATIC} bytes", v.name) });
-            0
-        });
-        if !shared && (v.external || v.count.is_none() || v.space == StateSpace::Local) {
-            errors.push(Error {
-                at: v.at,
-                what: format!("`{}`: this variable has no definition here", v.name),
-            });
+    loop {
+        let known: HashSet<&str> = broken.iter().copied().collect();
+        let mut wrong = HashSet::new();
+        let mut made = Vec::new();
+        for v in variables.iter() {
+            match allocation(v, variables, functions) {
+                Ok(one) => made.push(one),
+                Err(e) => {
+                    wrong.insert(v.name);
+                    // An initial value that names a broken variable is not another error.
+                    let follows = e.what.split('`').skip(1).step_by(2).any(|name| known.contains(name));
+                    errors.extend((!follows).then_some(e));
+                }
+            }
         }
-        let (name, constant) = (v.name.into(), v.space == StateSpace::Const);
-        let mut made = Static { name, constant, shared, bytes, init: Vec::new(), addresses: Vec::new() };
-        for initial in v.init.iter().filter(|_| !shared) {
-            errors.extend(initialise(&mut made, initial, v.ty, variables, functions).err());
+        if wrong.is_empty() {
+            return (Statics { id, variables: made }, errors);
         }
-        if made.init.len() as u64 > bytes && !shared {
-            errors.push(Error {
-                at: v.at,
-                what: format!("`{}` has more initial values than elements", v.name),
-            });
-            made.addresses.clear();
-        }
-        out.push(made);
+        // Numbers of variables change with each that is removed, so that all others are laid out again.
+        variables.retain(|v| !wrong.contains(v.name));
+        broken.extend(wrong);
     }
-    (Statics { id, variables: out }, errors)
 }
 
-/// Adds an initial value to a variable of elements of a type.
-fn initialise(
+/// Returns the bytes of a variable before a kernel runs.
+fn allocation(
+    v: &ast::Variable<'_>,
+    variables: &[ast::Variable<'_>],
+    functions: &Functions<'_>,
+) -> Parsed<Static> {
+    let constant = v.space == StateSpace::Const;
+    let shared = v.space == StateSpace::Shared;
+    let mut made =
+        Static { name: v.name.into(), constant, shared, bytes: 0, init: Vec::new(), addresses: Vec::new() };
+    if shared {
+        return Ok(made);
+    }
+    if v.external {
+        return unsupported(v.at, format!("`{}`, a variable that another text defines", v.name));
+    }
+    if v.count.is_none() || v.space == StateSpace::Local {
+        return error(v.at, format!("`{}`: this variable has no definition here", v.name));
+    }
+    let Some((bytes, _)) = layout(v).filter(|(bytes, _)| *bytes <= MOST_STATIC) else {
+        return unsupported(v.at, format!("`{}`, a variable of more than {MOST_STATIC} bytes", v.name));
+    };
+    made.bytes = bytes;
+    for initial in &v.init {
+        initialize(&mut made, initial, v, variables, functions)?;
+        if made.init.len() as u64 > bytes {
+            return error(v.at, format!("`{}` has more initial values than elements", v.name));
+        }
+    }
+    Ok(made)
+}
+
+/// Adds an initial value to a variable.
+fn initialize(
     to: &mut Static,
     initial: &Initial<'_>,
-    ty: Type,
+    v: &ast::Variable<'_>,
     variables: &[ast::Variable<'_>],
     functions: &Functions<'_>,
 ) -> Parsed<()> {
+    let ty = v.ty;
     let (name, at, offset, mask) = match *initial {
         Initial::Number(n) => {
-            to.init.extend(encode(n, ty));
+            to.init.extend(encode(n, ty, v.at)?);
+            return Ok(());
+        }
+        Initial::Zeros(count) => {
+            // The caller compares the size afterwards, so it may not grow beyond that.
+            let bytes = count.saturating_mul(ty.bytes().into()).min(to.bytes + 1);
+            to.init.extend(std::iter::repeat_n(0, bytes as usize));
             return Ok(());
         }
         Initial::Address { name, at, offset, mask } => (name, at, offset, mask),
@@ -397,6 +503,9 @@ fn initialise(
         );
     }
     let base = match (variable, functions.address(name)) {
+        (None, None) if functions.knows(name) => {
+            return unsupported(at, format!("the address of `{name}`, which this text does not define"));
+        }
         (None, None) => return error(at, format!("there is no variable or function `{name}`")),
         (None, Some(address)) => address,
         _ => 0,
@@ -418,14 +527,23 @@ fn initialise(
 /// Bytes of `.global` or `.const` a variable may have.
 const MOST_STATIC: u64 = 1 << 28;
 
-/// An initial value as bytes.
-fn encode(n: Number, ty: Type) -> Vec<u8> {
+/// Returns an initial value as bytes.
+fn encode(n: Number, ty: Type, at: At) -> Parsed<Vec<u8>> {
+    let integer = matches!(ty.kind(), Kind::Bits | Kind::Unsigned | Kind::Signed);
     let bits = match (n, ty) {
-        (Number::Int(v), _) => v as u64,
-        (Number::F32(b), Type::F64) => f64::from(f32::from_bits(b)).to_bits(),
-        (Number::F32(b), _) => b.into(),
-        (Number::F64(b), Type::F32) => (f64::from_bits(b) as f32).to_bits().into(),
-        (Number::F64(b), _) => b,
+        (Number::Int(v), _) if integer && ty.bits() <= 64 => v as u64,
+        (Number::F32(b), Type::F32 | Type::B32) => b.into(),
+        (Number::F64(b), Type::F32 | Type::B32) => (f64::from_bits(b) as f32).to_bits().into(),
+        (Number::F64(b), Type::F64 | Type::B64) => b,
+        // ptxas 13.5 stores the bits of the single without conversion, which no manual says.
+        (Number::F32(_), Type::F64 | Type::B64) => {
+            return unsupported(at, format!("a hexadecimal single as the initial value of a {ty} variable"));
+        }
+        (Number::F32(_) | Number::F64(_), Type::B8 | Type::B16 | Type::B128) | (Number::Int(_), Type::B128) => {
+            return unsupported(at, format!("this initial value of a {ty} variable"));
+        }
+        (Number::Int(_), _) => return error(at, format!("an integer as the initial value of a {ty} variable")),
+        _ => return error(at, format!("a float as the initial value of a {ty} variable")),
     };
-    bits.to_le_bytes()[..(ty.bytes() as usize).min(8)].to_vec()
+    Ok(bits.to_le_bytes()[..ty.bytes() as usize].to_vec())
 }

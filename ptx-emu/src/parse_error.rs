@@ -2,16 +2,17 @@
 
 use std::fmt;
 
-/// Whose fault an error is.
+/// The cause of an error: the text, or a gap in the emulator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The text is wrong: ptxas would refuse it too.
+    /// The reader does not understand the text. `cargo xtask forms` compares the reader with ptxas 13.5, and no form of
+    /// its tables that ptxas accepts is ill-formed here.
     IllFormed,
-    /// The text may be right; ptx-emu does not have this form, such as `tex.2d.v4.f32.f32`.
+    /// The text may be valid, but ptx-emu does not have this form, for example `tex.2d.v4.f32.f32`.
     Unsupported(String),
 }
 
-/// One thing wrong with the text.
+/// One error of a text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ParseError {
     /// Line, from 1.
@@ -20,13 +21,13 @@ pub struct ParseError {
     pub column: u32,
     /// Whether the text is wrong, or the emulator lacks something.
     pub kind: ErrorKind,
-    /// What is wrong and what would be right.
+    /// The error, and the text that was expected.
     pub what: String,
     /// The line of text, shortened when very long.
     pub text: String,
 }
 
-/// Everything wrong with the text, in order of place; never empty. `Display` writes the first twenty.
+/// The errors of a text in order of place, at least one. `Display` writes the first twenty and the number of the others.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ParseErrors(pub Vec<ParseError>);
 
@@ -53,7 +54,7 @@ pub enum KernelError {
 const SHOWN: usize = 20;
 
 impl ParseErrors {
-    /// Whether the text itself is wrong somewhere, so that ptxas would refuse it.
+    /// Returns true if the reader does not understand the text somewhere.
     pub fn is_ill_formed(&self) -> bool {
         self.0.iter().any(|error| error.kind == ErrorKind::IllFormed)
     }

@@ -18,6 +18,8 @@ pub(crate) struct Functions<'a> {
     pub(crate) defined: Vec<&'a ast::Entry<'a>>,
     numbers: HashMap<&'a str, u32>,
     declared: HashMap<&'a str, &'a ast::Entry<'a>>,
+    /// Names of the kernels, which have no address here.
+    kernels: HashSet<&'a str>,
     /// The address of the first.
     base: u64,
     /// Whose address is taken, so that any call through a register may call them.
@@ -31,7 +33,11 @@ fn address(module: u64, number: u32) -> u64 {
 
 impl<'a> Functions<'a> {
     /// The functions of module number `module`.
-    pub(crate) fn new(module: u64, ast: &'a ast::Module<'a>) -> Functions<'a> {
+    pub(crate) fn new(
+        module: u64,
+        ast: &'a ast::Module<'a>,
+        variables: &[ast::Variable<'a>],
+    ) -> Functions<'a> {
         let defined: Vec<&ast::Entry<'_>> = ast.functions.iter().filter(|f| f.defined).collect();
         let mut numbers: HashMap<&str, u32> =
             defined.iter().enumerate().map(|(i, f)| (f.name, i as u32)).collect();
@@ -41,9 +47,10 @@ impl<'a> Functions<'a> {
             }
         }
         let declared = ast.functions.iter().map(|f| (f.name, f)).collect();
+        let kernels = ast.entries.iter().map(|entry| entry.name).collect();
         let mut functions =
-            Functions { defined, numbers, declared, base: address(module, 0), taken: Vec::new() };
-        functions.taken = functions.taken(ast);
+            Functions { defined, numbers, declared, kernels, base: address(module, 0), taken: Vec::new() };
+        functions.taken = functions.taken(ast, variables);
         functions
     }
 
@@ -62,6 +69,11 @@ impl<'a> Functions<'a> {
         self.declared.contains_key(name) || self.numbers.contains_key(name)
     }
 
+    /// Returns true if a kernel has this name.
+    pub(crate) fn is_kernel(&self, name: &str) -> bool {
+        self.kernels.contains(name)
+    }
+
     /// The address of a function that is defined.
     pub(crate) fn address(&self, name: &str) -> Option<u64> {
         self.number(name).map(|number| self.address_of(number))
@@ -72,17 +84,17 @@ impl<'a> Functions<'a> {
         self.base + u64::from(number) * STEP
     }
 
-    /// Functions that are mentioned elsewhere than as what a call calls.
-    fn taken(&self, ast: &'a ast::Module<'a>) -> Vec<u32> {
+    /// Returns the functions that are mentioned elsewhere than as the target of a call.
+    fn taken(&self, ast: &'a ast::Module<'a>, variables: &[ast::Variable<'a>]) -> Vec<u32> {
         if self.defined.is_empty() {
             return Vec::new();
         }
-        let of_variable = |init: &Initial<'a>| match init {
+        let of_variable = |init: &Initial<'_>| match init {
             Initial::Address { name, .. } => self.number(name),
-            Initial::Number(_) => None,
+            Initial::Number(_) | Initial::Zeros(_) => None,
         };
         let mut taken: HashSet<u32> =
-            ast.variables.iter().flat_map(|v| &v.init).filter_map(of_variable).collect();
+            variables.iter().flat_map(|v| &v.init).filter_map(of_variable).collect();
         for body in ast.functions.iter().chain(&ast.entries).map(|entry| &entry.body.statements) {
             let inst = |s: &'a Statement<'a>| if let Statement::Inst(i) = s { Some(i) } else { None };
             let moves = body.iter().filter_map(inst).filter(|i| i.opcode != "call");

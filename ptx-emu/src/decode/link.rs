@@ -51,6 +51,9 @@ pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> D
     let params = units[0].params.drain(..).map(|(p, _)| p).collect();
     let incomplete = units.iter().any(|u| u.incomplete);
     errors.extend(units.iter_mut().flat_map(|u| u.errors.drain(..)));
+    if incomplete && errors.is_empty() {
+        errors.push(Error { at: entry.at, what: "an error before this prevents the kernel from running".into() });
+    }
     let mut code = Code {
         shared: layout.regions,
         sites,
@@ -64,7 +67,7 @@ pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> D
         .map(|(_, (number, _))| *number)
         .collect();
     let reached: Vec<u32> = reached.into_iter().map(|(number, _)| number).collect();
-    if errors.is_empty() && !incomplete {
+    if errors.is_empty() {
         code.routine_of = vec![ABSENT; common.functions.defined.len()];
         (1..).zip(&reached).for_each(|(i, number)| code.routine_of[*number as usize] = i);
         units.into_iter().for_each(|unit| unit.append(&mut code));

@@ -67,6 +67,8 @@ pub(crate) struct Unit<'a> {
     broken: HashSet<&'a str>,
     /// Names of the module that cannot be used, as an error says already.
     refused: HashSet<String>,
+    /// Registers that are not declared, by the name without its number: the first error, and how many more there are.
+    undeclared: HashMap<String, (usize, usize)>,
     /// Whether instructions are missing because of errors that stand elsewhere.
     incomplete: bool,
     /// Whether it has products of warpgroups.
@@ -85,9 +87,64 @@ type Place = (u32, u32, u32);
 /// Calls that are inlined within each other, of which places are kept.
 const MOST_INLINED: usize = 64;
 
+/// The end of an error about a variable in place of a register.
+pub(super) const IS_VARIABLE: &str = "is a variable: take its address with mov";
+
+/// The end of an error about an address in a register of another size.
+pub(super) const NARROW_ADDRESS: &str = "register; an address here is a .u64 or .b64";
+
+/// The end of an error about a name that is not declared.
+pub(super) const UNDECLARED: &str = " is not declared as a register";
+
 /// A name without the number of `%r<N>`.
 fn family(name: &str) -> &str {
     name.trim_end_matches(|c: char| c.is_ascii_digit())
+}
+
+/// Returns the form of operand that an error is about, if ptxas 13.5 accepts it, as `cargo xtask forms` found.
+fn lacking_operand(inst: &ast::Inst<'_>, e: &Error) -> Option<String> {
+    let opcode = inst.opcode;
+    if matches!(opcode, "min" | "max") && inst.operands.len() == 4 {
+        return Some(format!("{opcode} of three values"));
+    }
+    if e.what.starts_with("a barrier for 0 threads") {
+        return Some(format!("{opcode} of 0 threads"));
+    }
+    let of_other_spaces = ["cp", "createpolicy", "fence", "ldmatrix", "stmatrix", "tensormap"].contains(&opcode)
+        || inst.mods.iter().any(|(suffix, _)| matches!(*suffix, ".async" | ".tensormap"));
+    if of_other_spaces && e.what.ends_with(NARROW_ADDRESS) {
+        return Some(format!("a 32-bit register as a global or generic address of {opcode}"));
+    }
+    let in_vector = |o: &ast::Operand<'_>| match &o.kind {
+        OperandKind::Vector(elements) => elements.iter().find(|element| element.at == e.at).map(|e| match e.kind {
+            OperandKind::Number(_) | OperandKind::Sink | OperandKind::Sum(..) => Some(()),
+            _ => None,
+        }),
+        _ => None,
+    };
+    if inst.operands.iter().find_map(in_vector).flatten().is_some() {
+        return Some(format!("this element of a vector of {opcode}"));
+    }
+    match inst.operands.iter().find(|o| o.at == e.at)?.kind {
+        OperandKind::Sum(name, offset) => Some(format!("`{name}{offset:+}` as an operand of {opcode}")),
+        OperandKind::Name(name) if opcode == "mov" && e.what.ends_with(IS_VARIABLE) => {
+            Some(format!("this move of the address of `{name}`"))
+        }
+        OperandKind::Not(_) if opcode == "movmatrix" => Some("movmatrix of a predicate".into()),
+        OperandKind::Number(ast::Number::F32(_)) if opcode == "fns" => Some("fns of a hexadecimal single".into()),
+        OperandKind::Number(ast::Number::Int(n)) if n < 0 && matches!(opcode, "cp" | "wgmma") => {
+            Some(format!("{opcode} with the count {n}"))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the first operand with a `-` in front of a name.
+fn negative<'a>(inst: &ast::Inst<'a>) -> Option<(&'a str, At)> {
+    inst.operands.iter().find_map(|o| match o.kind {
+        OperandKind::Negative(name) => Some((name, o.at)),
+        _ => None,
+    })
 }
 
 impl<'a> Unit<'a> {
@@ -109,6 +166,7 @@ impl<'a> Unit<'a> {
             dynamic_shared: 0,
             errors: Vec::new(),
             refused: HashSet::new(),
+            undeclared: HashMap::new(),
             incomplete: false,
             broken: entry.body.broken.iter().map(|name| family(name)).collect(),
             multiplies: statements.iter().any(|s| matches!(s, Statement::Inst(i) if i.opcode == "wgmma")),
@@ -127,10 +185,23 @@ impl<'a> Unit<'a> {
             self.incomplete = true;
             return;
         }
-        let Some(name) = names.find(of_module) else { return self.errors.push(e) };
+        let Some(name) = names.find(of_module) else { return self.record_own(e) };
         if self.refused.insert(name.to_string()) {
             self.errors.extend(unsupported::<()>(e.at, format!("the declaration of `{name}`")).err());
         }
+    }
+
+    /// Keeps an error, unless another register with the same name apart from its number is not declared either.
+    fn record_own(&mut self, e: Error) {
+        let register = e.what.strip_suffix(UNDECLARED).map(|name| family(name.trim_matches('`')).to_string());
+        if let Some(register) = register {
+            if let Some((_, more)) = self.undeclared.get_mut(&register) {
+                *more += 1;
+                return;
+            }
+            self.undeclared.insert(register, (self.errors.len(), 0));
+        }
+        self.errors.push(e);
     }
 
     fn instructions(&mut self, entry: &'a ast::Entry<'a>) {
@@ -160,6 +231,9 @@ impl<'a> Unit<'a> {
             if self.errors.len() >= crate::parse::parser::MOST_ERRORS {
                 return;
             }
+        }
+        for (register, (first, more)) in self.undeclared.drain().filter(|(_, (_, more))| *more > 0) {
+            self.errors[first].what += &format!(", nor are {more} more uses of registers `{register}..`");
         }
         if self.errors.is_empty() {
             unwritten::mark(entry, &mut self.code.ops);
@@ -243,6 +317,12 @@ impl<'a> Unit<'a> {
         if let Some(needs) = features::missing(inst.opcode, &mods, &self.common.target) {
             return error(inst.at, needs);
         }
+        if let Some((name, at)) = negative(inst) {
+            return match inst.opcode {
+                "vmad" => unsupported(at, format!("vmad with a negated operand, `-{name}`")),
+                _ => error(at, format!("`-` in front of `{name}`: neg negates a register")),
+            };
+        }
         let guard = match inst.guard {
             None => None,
             Some(g) => {
@@ -251,11 +331,18 @@ impl<'a> Unit<'a> {
         };
         let name = format!("{}{}", inst.opcode, mods.concat());
         let op = match self.operation(inst, &name, SuffixOrder::Manual) {
-            Err(e) if mods.len() > 1 => self.operation(inst, &name, SuffixOrder::Any).or(Err(e)),
+            Err(e) if mods.len() > 1 => match self.operation(inst, &name, SuffixOrder::Any) {
+                Err(other) if other.is_ill_formed() => Err(e),
+                found => found,
+            },
             found => found,
         };
         let op = match op {
             Err(e) if isa::is_lacking(inst.opcode, &inst.mods, &e.what) => unsupported(inst.at, &name),
+            Err(e) if e.is_ill_formed() => match lacking_operand(inst, &e) {
+                Some(form) => unsupported(e.at, form),
+                None => Err(e),
+            },
             found => found,
         }?;
         self.code.ops.push(Instruction { guard, op, watched: false });

@@ -1,6 +1,6 @@
 //! Names of a kernel: registers and their slots, labels, constants and special registers.
 
-use super::Unit;
+use super::{IS_VARIABLE, UNDECLARED, Unit};
 use super::declare::Declared;
 use crate::code::{Constant, Special};
 use crate::exec::regs::Bank;
@@ -95,23 +95,22 @@ impl<'a> Unit<'a> {
             return Ok(register);
         }
         let what = match self.lookup(name) {
-            Some(Declared::Shared { .. } | Declared::Local { .. }) => {
-                "is a variable: take its address with mov"
-            }
+            Some(Declared::Shared { .. } | Declared::Local { .. }) => IS_VARIABLE,
             Some(Declared::Label(_) | Declared::Targets(_) | Declared::Callees(_)) => "is a label",
             Some(Declared::Register { .. }) => "is declared only after this instruction",
             None if LACKING.iter().any(|lacks| name.starts_with(lacks)) => {
                 return unsupported(at, format!("special register `{name}`"));
             }
             None if special(name).is_some() => "is a special register: read it with mov or cvt",
-            None if self.common.variables.iter().any(|v| v.name == name) => {
-                "is a variable: take its address with mov"
+            None if self.common.variables.iter().any(|v| v.name == name) => IS_VARIABLE,
+            None if self.common.functions.is_kernel(name) => {
+                return unsupported(at, format!("the address of the kernel `{name}`"));
             }
             None if self.common.functions.knows(name) => "is a function: take its address with mov",
             None if self.params.iter().any(|(p, _)| p.name == name) => {
                 "is a parameter: read it with ld.param"
             }
-            None => "is not declared as a register",
+            None => return error(at, format!("`{name}`{UNDECLARED}")),
         };
         error(at, format!("`{name}` {what}"))
     }
@@ -184,9 +183,9 @@ const LACKING: &[&str] = &[
 pub(super) fn special(name: &str) -> Option<Special> {
     use crate::code::Compare::*;
     let dimension = |name: &str| match name {
-        "x" => Some(0),
-        "y" => Some(1),
-        "z" => Some(2),
+        "x" | "r" => Some(0),
+        "y" | "g" => Some(1),
+        "z" | "b" => Some(2),
         _ => None,
     };
     if let Some((register, part)) = name.split_once('.') {

@@ -3,7 +3,7 @@
 use super::declare::Declared;
 use super::functions::Functions;
 use super::names::{Register, special};
-use super::{Unit, bank};
+use super::{NARROW_ADDRESS, Unit, bank};
 use crate::code::{Address, Constant, Op, PredSource, RegisterOperand, Space};
 use crate::exec::SHARED_WINDOW;
 use crate::exec::regs::{Alu, Bank, Slots};
@@ -155,21 +155,40 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// A register or literal operand of the right type, to be read.
+    /// Returns the register of a source operand of the right type.
     pub(crate) fn src(&mut self, i: usize, ty: Type) -> Parsed<u32> {
         self.element_src(self.operand(i), ty)
     }
 
-    /// As [`Decode::src`], for an element of a vector.
+    /// Returns the register of a source operand, which may be an element of a vector.
     pub(crate) fn element_src(&mut self, o: &'a ast::Operand<'a>, ty: Type) -> Parsed<u32> {
         match o.kind {
-            OperandKind::Name("WARP_SZ") => Ok(self.unit.constant(Bank::W32, Constant::Bits(32))),
             OperandKind::Name(name) => self.unit.typed(name, o.at, ty),
             OperandKind::Number(n) => {
                 let value = immediate(n, ty, o.at)?;
                 Ok(self.unit.constant(bank(ty), Constant::Bits(value)))
             }
+            OperandKind::Sum(name, offset) => self.sum(name, offset, o.at, ty),
             _ => error(o.at, format!("a {ty} register or literal was expected")),
+        }
+    }
+
+    /// Returns the register that holds the address of a variable plus an offset.
+    fn sum(&mut self, name: &'a str, offset: i64, at: At, ty: Type) -> Parsed<u32> {
+        if self.unit.find_register(name, at).is_some() {
+            return unsupported(at, format!("`{name}{offset:+}`, a register with an offset as a value"));
+        }
+        let integer = matches!(ty.kind(), Kind::Bits | Kind::Unsigned | Kind::Signed);
+        let fits = integer && matches!(ty.bits(), 32 | 64);
+        match self.variable(name, offset, ty.bits() == 64).filter(|_| fits) {
+            Some(slot) => Ok(slot),
+            None if self.variable(name, offset, true).is_some() => {
+                unsupported(at, format!("`{name}{offset:+}`, an address as a {ty} operand"))
+            }
+            None => {
+                self.unit.typed(name, at, ty)?;
+                error(at, format!("a {ty} register or literal was expected"))
+            }
         }
     }
 
@@ -311,8 +330,12 @@ impl<'d, 'a> Decode<'d, 'a> {
         self.unit.code.sites - 1
     }
 
-    /// The register that holds a special register's value.
+    /// Returns the register that holds the value of a special register. The fourth component of a vector is 0.
     pub(crate) fn special(&mut self, name: &str) -> Option<u32> {
+        if let Some(first) = name.strip_suffix(".w").or(name.strip_suffix(".a")) {
+            special(&format!("{first}.x"))?;
+            return Some(self.literal(Bank::W32, 0));
+        }
         special(name).map(|s| self.unit.special(s))
     }
 
@@ -370,10 +393,12 @@ impl<'d, 'a> Decode<'d, 'a> {
             let int = !matches!(register.ty.kind(), Kind::Float | Kind::Predicate | Kind::Alternate);
             return match register.ty.bits() {
                 64 if int => Ok(Address { slot: register.slot, wide: true, offset }),
+                // Narrow registers are extended with zeros, as the lanes of a 16-bit register hold them already.
+                16 if int => Ok(Address { slot: register.slot, wide: false, offset }),
                 32 if int && short => Ok(Address { slot: register.slot, wide: false, offset }),
                 _ => error(
                     o.at,
-                    format!("`{name}` is a {} register; an address here is a .u64 or .b64", register.ty),
+                    format!("`{name}` is a {} {NARROW_ADDRESS}", register.ty),
                 ),
             };
         }
@@ -382,6 +407,9 @@ impl<'d, 'a> Decode<'d, 'a> {
         let base = if shared && !short { SHARED_WINDOW as i64 } else { 0 };
         match self.variable(name, base, true).or_else(|| self.function_address(name)) {
             Some(slot) => Ok(Address { slot, wide: true, offset }),
+            None if self.param(name).is_some() => {
+                unsupported(o.at, format!("parameter `{name}` as an address of {}", self.inst.opcode))
+            }
             None => error(o.at, format!("`{name}` is not declared as a register or variable")),
         }
     }
@@ -450,12 +478,12 @@ impl<'d, 'a> Decode<'d, 'a> {
     pub(crate) fn cvt_src(&mut self, ty: Type) -> Parsed<(u32, bool)> {
         let o = self.operand(1);
         match o.kind {
-            OperandKind::Name(name) if ty.bits() <= 32 && special(name).is_some() => match self.special(name)
-            {
-                Some(slot) => Ok((slot, false)),
-                None => self.error("not a special register"),
-            },
-            OperandKind::Name(_) => {
+            OperandKind::Name(name) => {
+                if ty.bits() <= 32
+                    && let Some(slot) = self.special(name)
+                {
+                    return Ok((slot, false));
+                }
                 let register = self.wider(o, ty)?;
                 Ok((register.slot, register.ty.bits() == 64))
             }
@@ -486,21 +514,21 @@ impl<'d, 'a> Decode<'d, 'a> {
     }
 }
 
-/// The bits of a literal used as a value of type `ty`.
+/// Returns the bits of a literal as a value of type `ty`.
 fn immediate(n: Number, ty: Type, at: At) -> Parsed<u64> {
     let bits = ty.bits();
     match (n, ty.kind()) {
         // A constant has 64 bits, of which an instruction takes as many as its type has.
         (Number::Int(v), Kind::Bits | Kind::Unsigned | Kind::Signed) if bits <= 64 => {
-            if v < i64::MIN.into() {
-                return error(at, format!("{v} does not fit 64 bits"));
-            }
             Ok(v as u64 & u64::MAX >> (64 - bits))
         }
         (Number::F32(v), Kind::Float | Kind::Bits) if bits == 32 && ty != Type::F16x2 => Ok(v.into()),
         (Number::F64(v), Kind::Float | Kind::Bits) if bits == 64 => Ok(v),
         (Number::F64(v), Kind::Float) if ty == Type::F32 => Ok((f64::from_bits(v) as f32).to_bits().into()),
-        (Number::F32(v), Kind::Float) if ty == Type::F64 => Ok(f64::from(f32::from_bits(v)).to_bits()),
+        // ptxas 13.5 takes the bits of the single without conversion, which the manual does not say.
+        (Number::F32(_), Kind::Float) if ty == Type::F64 => {
+            unsupported(at, "a hexadecimal single as a .f64 operand")
+        }
         _ => error(at, format!("this literal cannot be a {ty} operand")),
     }
 }

@@ -279,15 +279,17 @@ fn selp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let ty = d.ty(super::vector::ELEMENTS)?;
     d.operands(4, 4)?;
     let (to, a, b) = (d.dst(0, ty)?, d.src(1, ty)?, d.src(2, ty)?);
-    let c = match d.pred(3)? {
-        PredSource::Register { slot, negated: false } => slot,
+    let slots = match d.pred(3)? {
+        PredSource::Register { slot, negated: false } => Slots { d: to, a, b, c: slot, ..Slots::default() },
+        // `!p` selects the first operand where `p` is false.
+        PredSource::Register { slot, negated: true } => {
+            Slots { d: to, a: b, b: a, c: slot, ..Slots::default() }
+        }
         PredSource::Constant(holds) => {
             let a = if holds { a } else { b };
             return Ok(Op::Alu(super::memory::copy(ty), Slots { d: to, a, ..Slots::default() }));
         }
-        PredSource::Register { .. } => return d.error("selp takes a predicate register"),
     };
-    let slots = Slots { d: to, a, b, c, ..Slots::default() };
     let run: Alu = if ty.bits() == 64 { select::<u64> } else { select::<u32> };
     Ok(Op::Alu(run, slots))
 }

@@ -6,7 +6,7 @@ use crate::code::{BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Op, Phase
 use crate::decode::Decode;
 use crate::parse::ast::OperandKind;
 use crate::parse::types::Type;
-use crate::parse::{Parsed, error};
+use crate::parse::{Parsed, error, unsupported};
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[("mbarrier", mbarrier), ("cp", cp)];
 
@@ -111,6 +111,16 @@ fn arrive(d: &mut Decode<'_, '_>, drops: bool) -> Parsed<Op> {
     change(d, space, 1, MbarrierOperation::Arrive { state, expect, count, drops, completes })
 }
 
+/// Returns true if an operand is a predicate register, negated or not.
+fn is_predicate(d: &mut Decode<'_, '_>, i: usize) -> bool {
+    let o = d.operand(i);
+    match o.kind {
+        OperandKind::Not(_) => true,
+        OperandKind::Name(name) => d.register(name, o.at).is_some_and(|r| r.ty == Type::Pred),
+        _ => false,
+    }
+}
+
 /// `mbarrier.{test,try}_wait{.parity}{.acquire.scope}{.shared}.b64 p, [a], phase{, time}`
 fn wait(d: &mut Decode<'_, '_>, suspends: bool) -> Parsed<Op> {
     let parity = d.eat(".parity");
@@ -195,6 +205,9 @@ fn single(d: &mut Decode<'_, '_>, cg: bool) -> Parsed<Op> {
     if !matches!(bytes, 4 | 8 | 16) || cg && bytes != 16 {
         let sizes = if cg { "16" } else { "4, 8 or 16" };
         return d.error(format!("`{}` copies {sizes} bytes, not {bytes}", d.name()));
+    }
+    if n > least && is_predicate(d, 3) {
+        return unsupported(d.inst.at, format!("{} with a predicate that ignores the source", d.name()));
     }
     let source_bytes = if n > least { Some(d.src(3, Type::U32)?) } else { None };
     let (to, from) = (d.address(0, true)?, d.address(1, false)?);

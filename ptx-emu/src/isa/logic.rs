@@ -6,6 +6,7 @@ use crate::code::Op;
 use crate::decode::Decode;
 use crate::exec::regs::{Alu, B16, B32, B64, Regs, Slots, Undefined, map3};
 use crate::parse::Parsed;
+use crate::parse::ast::{Number, OperandKind};
 use crate::parse::types::Type;
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[
@@ -117,7 +118,11 @@ fn predicates(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 fn lop3(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.ty(&[Type::B32])?;
     d.operands(5, 5)?;
-    let x = d.immediate(4, 255)? as u32;
+    // Of a larger number, ptxas 13.5 takes the low eight bits.
+    let OperandKind::Number(Number::Int(table)) = d.operand(4).kind else {
+        return d.error("the table of lop3 is an integer literal");
+    };
+    let x = table as u32 & 0xff;
     let slots = Slots {
         d: d.dst(0, Type::B32)?,
         e: 0,

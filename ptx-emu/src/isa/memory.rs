@@ -3,12 +3,11 @@
 use super::{Decoder, wide};
 use crate::async_code::AsyncStore;
 use crate::code::{
-    ClockPart, LoadParam, MemoryOrder, Op, PredSource, RegisterOperand, Scope, Space, Transfer, Unwritten,
-    Width,
+    ClockPart, LoadParam, MemoryOrder, Op, RegisterOperand, Scope, Space, Transfer, Unwritten, Width,
 };
 use crate::decode::{Decode, bank};
 use crate::exec::regs::{Alu, B16, B32, B64, Bank, Regs, Slots, Undefined, map1};
-use crate::parse::ast::{Number, Operand as Ast, OperandKind};
+use crate::parse::ast::{Operand as Ast, OperandKind};
 use crate::parse::types::{Kind, Type};
 use crate::parse::{Parsed, error, unsupported};
 
@@ -151,21 +150,17 @@ fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         OperandKind::Name("%clock64" | "%globaltimer") => {
             Ok(Op::Clock { d: d.dst(0, Type::U64)?, part: ClockPart::Whole })
         }
-        OperandKind::Number(_) | OperandKind::Not(_) if ty == Type::Pred => constant(d),
+        OperandKind::Number(_) | OperandKind::Not(_) if ty == Type::Pred => predicate(d),
         OperandKind::Name(name) => named(d, ty, name, 0),
         OperandKind::Sum(name, offset) => named(d, ty, name, *offset),
         _ => d.alu(copy(ty), ty, &[ty]),
     }
 }
 
-/// `mov.pred` of a constant: logic that looks at nothing.
-fn constant(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    let OperandKind::Number(Number::Int(value)) = d.operand(1).kind else {
-        return d.error("mov.pred takes a register or a constant; use not.pred to negate");
-    };
-    let table = if value == 0 { 0 } else { 0b1111 };
-    let any = PredSource::Constant(false);
-    Ok(Op::Logic { table, d: d.dst(0, Type::Pred)?, a: any, b: any })
+/// `mov.pred` of a constant or a negated predicate, as the conjunction of the operand with itself.
+fn predicate(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let a = d.pred(1)?;
+    Ok(Op::Logic { table: 0b1000, d: d.dst(0, Type::Pred)?, a, b: a })
 }
 
 /// `mov` from a special register, an address of a variable or function, or a register.
@@ -196,6 +191,12 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
     }
     if let (Type::B64 | Type::U64 | Type::S64, 0, Some(a)) = (ty, offset, d.function_address(name)) {
         return Ok(Op::Alu(copy(ty), Slots { d: d.dst(0, ty)?, a, ..Slots::default() }));
+    }
+    if int && d.functions().knows(name) {
+        return unsupported(d.inst.at, format!("this move of the address of `{name}`"));
+    }
+    if let (true, 16, Some(a)) = (int, ty.bits(), d.variable(name, offset, false)) {
+        return Ok(Op::Alu(narrow, Slots { d: d.dst(0, ty)?, a, ..Slots::default() }));
     }
     d.alu(copy(ty), ty, &[ty])
 }
@@ -305,7 +306,7 @@ fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             continue;
         }
         regs.push(Some(match element.kind {
-            OperandKind::Name(name) if name != "WARP_SZ" => {
+            OperandKind::Name(_) => {
                 let register = d.wider(element, s.ty)?;
                 RegisterOperand { slot: register.slot, bits: register.ty.bits() }
             }
@@ -366,6 +367,11 @@ fn transfer(
     regs: Vec<Option<RegisterOperand>>,
     at: usize,
 ) -> Parsed<Transfer> {
+    if let (Space::Const, OperandKind::Address(Some(name), _)) = (s.space, &d.operand(at).kind)
+        && d.register(name, d.operand(at).at).is_some_and(|r| r.ty.bits() == 32)
+    {
+        return unsupported(d.operand(at).at, format!("`{name}`, a 32-bit register, as an address in .const"));
+    }
     let address =
         d.address(at, matches!(s.space, Space::Shared | Space::Cluster | Space::Local | Space::Param))?;
     static_bounds(d, &s, at)?;
@@ -459,6 +465,11 @@ fn address_of(d: &mut Decode<'_, '_>, name: &str, offset: i64) -> Option<u32> {
 fn isspacep(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let space = d.require(&[SPACES, PARAMETERS].concat())?;
     d.operands(2, 2)?;
+    if let OperandKind::Name(name) = d.operand(1).kind
+        && d.register(name, d.operand(1).at).is_some_and(|r| r.ty.bits() == 32)
+    {
+        return unsupported(d.inst.at, format!("isspacep of `{name}`, a 32-bit register"));
+    }
     Ok(Op::IsSpace { d: d.dst(0, Type::Pred)?, a: d.src(1, Type::U64)?, space })
 }
 

@@ -3,6 +3,7 @@
 use crate::code::Op;
 use crate::decode::Decode;
 use crate::exec::regs::{Alu, B16, B32, B64, Regs, Slots, Undefined, map2};
+use crate::parse::ast::{Number, OperandKind};
 use crate::parse::types::Type;
 use crate::parse::{Parsed, unsupported};
 
@@ -22,6 +23,10 @@ pub(super) fn pack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
     let part = part(d, ty, elements.len())?;
     let mut s = [0; 4];
     for (s, element) in s.iter_mut().zip(elements) {
+        // ptxas 13.5 takes the low bits of the double, which no manual says.
+        if matches!(element.kind, OperandKind::Number(Number::F64(_))) {
+            return unsupported(element.at, format!("a float as a part of a mov{ty}"));
+        }
         *s = d.element_src(element, part)?;
     }
     let run: Alu = match (ty, elements.len()) {

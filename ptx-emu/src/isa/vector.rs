@@ -4,7 +4,7 @@ use crate::code::{Op, RegisterCopy};
 use crate::decode::{Decode, bank};
 use crate::parse::ast::{Operand, OperandKind};
 use crate::parse::types::Type;
-use crate::parse::{Parsed, error};
+use crate::parse::{Parsed, error, unsupported};
 
 /// Types of elements, which are also those that `selp` selects.
 pub(super) const ELEMENTS: &[Type] = &[
@@ -39,6 +39,11 @@ pub(super) fn mov(d: &mut Decode<'_, '_>, count: usize) -> Parsed<Op> {
     }
     if copies.len() == count {
         return Ok(Op::Copies(copies.into()));
+    }
+    if let (OperandKind::Name(name), true) = (&d.operand(1).kind, ty.bits() == 16)
+        && d.special(&format!("{name}.x")).is_some()
+    {
+        return unsupported(d.inst.at, format!("mov.v{count}{ty} of `{name}`"));
     }
     let from = vector(d, 1, count)?;
     let mut copies = Vec::new();

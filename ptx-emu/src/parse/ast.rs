@@ -16,8 +16,10 @@ pub(crate) struct Module<'a> {
     pub(crate) functions: Vec<Entry<'a>>,
     /// `.alias` of a function: its name, and whose other name it is.
     pub(crate) aliases: Vec<(&'a str, &'a str)>,
-    /// What is wrong outside of kernels.
+    /// Errors outside of kernels and functions.
     pub(crate) errors: Vec<Error>,
+    /// Whether the errors make the whole text unusable: they are in its header, or between its declarations.
+    pub(crate) unusable: bool,
     /// Names that items with errors were about to declare.
     pub(crate) broken: Vec<&'a str>,
 }
@@ -57,6 +59,8 @@ pub(crate) struct Variable<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Initial<'a> {
     Number(Number),
+    /// Zeros in place of values that are missing between others.
+    Zeros(u64),
     /// The address of a variable or function plus an offset; of such an address, the byte that a mask selects.
     Address {
         name: &'a str,
@@ -168,6 +172,7 @@ impl<'a> Operand<'a> {
         match &self.kind {
             OperandKind::Name(n)
             | OperandKind::Not(n)
+            | OperandKind::Negative(n)
             | OperandKind::Sum(n, _)
             | OperandKind::Address(Some(n), _) => vec![(n, self.at)],
             OperandKind::Vector(all) => all.iter().flat_map(Operand::names).collect(),
@@ -180,13 +185,15 @@ impl<'a> Operand<'a> {
     }
 }
 
-/// The forms of operand.
+/// The forms of operands.
 #[derive(Debug)]
 pub(crate) enum OperandKind<'a> {
     /// A register, variable or label; special registers with their `.x`.
     Name(&'a str),
     /// `!p`
     Not(&'a str),
+    /// `-r`
+    Negative(&'a str),
     /// `variable+4`
     Sum(&'a str, i64),
     Number(Number),

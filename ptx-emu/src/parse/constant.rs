@@ -1,14 +1,18 @@
-//! Constant expressions (manual, "Constant Expressions"): C's operators over 64-bit integers, and arithmetic of floats.
+//! Constant expressions (PTX ISA manual, "Constant Expressions"): the operators of C on 64-bit integers and on doubles.
+//!
+//! Integers are signed or unsigned, as in C: the result of `-7/2` is -3, and that of `-7/2U` is 0x7ffffffffffffffc. The
+//! rules are those that ptxas 13.5 applies. It differs from the manual in `?:`, whose result keeps the type of the chosen
+//! operand.
 
 use super::ast::Number;
 use super::lexer::Token;
 use super::parser::Parser;
 use super::{At, Parsed, error};
 
-/// Parentheses and signs accepted within each other.
+/// The deepest nesting of parentheses and signs that is accepted.
 const MOST_DEPTH: usize = 32;
 
-/// Operators of two operands, those that bind least first.
+/// The binary operators, by increasing precedence.
 const BINARY: &[&[&str]] = &[
     &["||"],
     &["&&"],
@@ -22,14 +26,85 @@ const BINARY: &[&[&str]] = &[
     &["*", "/", "%"],
 ];
 
-impl<'a> Parser<'a> {
-    /// A literal, or an expression of literals.
-    pub(super) fn number(&mut self) -> Parsed<Number> {
-        self.choice(0)
+/// The predefined constant that counts the threads of a warp.
+pub(super) const WARP_SIZE: &str = "WARP_SZ";
+
+/// A value with the type that decides how operators treat it.
+#[derive(Clone, Copy, Debug)]
+enum Value {
+    Signed(i64),
+    Unsigned(u64),
+    /// The bits of a hexadecimal single, `0fXXXXXXXX`, which no operator accepts.
+    Single(u32),
+    Double(f64),
+}
+
+/// Two integers of their common type: unsigned if either of them is.
+enum Integers {
+    Signed(i64, i64),
+    Unsigned(u64, u64),
+}
+
+impl Value {
+    /// Returns the type of a literal: signed, unless it has the suffix `U` or does not fit.
+    fn from_literal(n: Number, text: &str) -> Value {
+        match n {
+            Number::Int(v) => match i64::try_from(v) {
+                Ok(v) if !text.ends_with('U') => Value::Signed(v),
+                _ => Value::Unsigned(v as u64),
+            },
+            Number::F32(bits) => Value::Single(bits),
+            Number::F64(bits) => Value::Double(f64::from_bits(bits)),
+        }
     }
 
-    /// `condition ? a : b`
-    fn choice(&mut self, depth: usize) -> Parsed<Number> {
+    fn number(self) -> Number {
+        match self {
+            Value::Signed(v) => Number::Int(v.into()),
+            Value::Unsigned(v) => Number::Int(v.into()),
+            Value::Single(bits) => Number::F32(bits),
+            Value::Double(v) => Number::F64(v.to_bits()),
+        }
+    }
+
+    /// Returns the 64 bits of an integer.
+    fn bits(self) -> Option<u64> {
+        match self {
+            Value::Signed(v) => Some(v as u64),
+            Value::Unsigned(v) => Some(v),
+            Value::Single(_) | Value::Double(_) => None,
+        }
+    }
+
+    /// Returns the truth value of a comparison, which is a signed integer.
+    fn truth(holds: bool) -> Value {
+        Value::Signed(holds.into())
+    }
+}
+
+impl<'a> Parser<'a> {
+    /// Reads a constant expression.
+    pub(super) fn number(&mut self) -> Parsed<Number> {
+        Ok(self.choice(0)?.number())
+    }
+
+    /// Returns true if the next token starts a constant expression.
+    pub(super) fn at_constant(&self) -> bool {
+        let mut token = self.token;
+        let mut ahead = self.lexer.clone();
+        loop {
+            match token {
+                Token::Number(_) | Token::Name(WARP_SIZE) | Token::Mark('(' | '~') => return true,
+                // A sign or `!` in front of a name belongs to an operand, such as `!p`.
+                Token::Mark('-' | '+' | '!') => token = ahead.next(&mut Vec::new()).0,
+                Token::Dot(word) => return is_fraction(word),
+                _ => return false,
+            }
+        }
+    }
+
+    /// Reads `condition ? a : b`, or an expression without it.
+    fn choice(&mut self, depth: usize) -> Parsed<Value> {
         let at = self.at;
         if depth > MOST_DEPTH {
             return error(at, format!("parentheses nested deeper than {MOST_DEPTH}"));
@@ -38,14 +113,17 @@ impl<'a> Parser<'a> {
         if !self.eat('?')? {
             return Ok(condition);
         }
-        let Number::Int(holds) = condition else { return error(at, "a condition is an integer") };
+        let Some(condition) = condition.bits() else { return error(at, "a condition is an integer") };
         let yes = self.choice(depth + 1)?;
         self.expect(':')?;
         let no = self.choice(depth + 1)?;
-        Ok(if holds != 0 { yes } else { no })
+        if yes.bits().is_none() || no.bits().is_none() {
+            return error(at, "`?:` chooses between integers");
+        }
+        Ok(if condition != 0 { yes } else { no })
     }
 
-    fn binary(&mut self, level: usize, depth: usize) -> Parsed<Number> {
+    fn binary(&mut self, level: usize, depth: usize) -> Parsed<Value> {
         let Some(operators) = BINARY.get(level) else { return self.unary(depth) };
         let mut left = self.binary(level + 1, depth)?;
         loop {
@@ -56,8 +134,12 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Goes past one of some operators, if it comes next.
+    /// Consumes one of `operators` if it comes next.
     fn operator(&mut self, operators: &[&'static str]) -> Parsed<Option<&'static str>> {
+        // `%3` is a name, so that `5%3` has no operator.
+        if !matches!(self.token, Token::Mark(_)) {
+            return Ok(None);
+        }
         let rest = self.lexer.text().get(self.at as usize..).unwrap_or("");
         let longer = ["||", "&&", "<<", ">>", "<=", ">=", "==", "!="];
         let next = longer.iter().find(|long| rest.starts_with(**long));
@@ -73,7 +155,7 @@ impl<'a> Parser<'a> {
         Ok(Some(found))
     }
 
-    fn unary(&mut self, depth: usize) -> Parsed<Number> {
+    fn unary(&mut self, depth: usize) -> Parsed<Value> {
         let at = self.at;
         if depth > MOST_DEPTH {
             return error(at, format!("signs nested deeper than {MOST_DEPTH}"));
@@ -86,21 +168,27 @@ impl<'a> Parser<'a> {
             }
             Token::Mark('(') => self.parentheses(depth),
             Token::Number(n) => {
+                let rest = self.lexer.text().get(at as usize..).unwrap_or("");
+                let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
                 self.advance()?;
-                Ok(n)
+                Ok(Value::from_literal(n, &rest[..end]))
+            }
+            Token::Name(WARP_SIZE) => {
+                self.advance()?;
+                Ok(Value::Signed(32))
             }
             Token::Dot(word) if is_fraction(word) => {
                 self.advance()?;
-                let value: f64 = word.parse().unwrap_or_default();
-                Ok(Number::F64(value.to_bits()))
+                Ok(Value::Double(word.parse().unwrap_or_default()))
             }
             _ => self.unexpected("a number"),
         }
     }
 
-    /// `(expression)`, and a cast: `(.s64) operand` or `(.u64) operand`.
-    fn parentheses(&mut self, depth: usize) -> Parsed<Number> {
+    /// Reads `(expression)`, or a cast: `(.s64) operand` or `(.u64) operand`.
+    fn parentheses(&mut self, depth: usize) -> Parsed<Value> {
         self.advance()?;
+        let at = self.at;
         let Token::Dot(cast @ (".s64" | ".u64")) = self.token else {
             let value = self.choice(depth + 1)?;
             self.expect(')')?;
@@ -108,96 +196,96 @@ impl<'a> Parser<'a> {
         };
         self.advance()?;
         self.expect(')')?;
-        let value = self.unary(depth + 1)?;
-        Ok(match value {
-            Number::Int(v) if cast == ".s64" => Number::Int(i128::from(v as i64)),
-            Number::Int(v) => Number::Int(i128::from(v as u64)),
-            other => other,
-        })
+        let Some(bits) = self.unary(depth + 1)?.bits() else {
+            return error(at, format!("`({cast})` takes an integer"));
+        };
+        Ok(if cast == ".s64" { Value::Signed(bits as i64) } else { Value::Unsigned(bits) })
     }
 }
 
-/// Whether a word is a float without digits before its point.
+/// Returns true if `word` is a decimal float without digits before its point, such as `.5` or `.5e3`.
 pub(super) fn is_fraction(word: &str) -> bool {
-    word[1..].bytes().all(|b| b.is_ascii_digit())
+    word.as_bytes().get(1).is_some_and(u8::is_ascii_digit) && word.parse::<f64>().is_ok()
 }
 
-fn signed(sign: char, value: Number, at: At) -> Parsed<Number> {
+fn signed(sign: char, value: Value, at: At) -> Parsed<Value> {
     Ok(match (sign, value) {
-        ('-', Number::Int(v)) => Number::Int(-v),
-        ('-', Number::F32(bits)) => Number::F32(bits ^ 1 << 31),
-        ('-', Number::F64(bits)) => Number::F64(bits ^ 1 << 63),
-        ('~', Number::Int(v)) => Number::Int(!v).wrapped(),
-        ('!', Number::Int(v)) => Number::Int((v == 0).into()),
-        ('+', value) => value,
+        ('+', Value::Signed(_) | Value::Unsigned(_) | Value::Double(_)) => value,
+        ('-', Value::Signed(v)) => Value::Signed(v.wrapping_neg()),
+        ('-', Value::Unsigned(v)) => Value::Unsigned(v.wrapping_neg()),
+        ('-', Value::Double(v)) => Value::Double(-v),
+        ('~', Value::Signed(v)) => Value::Unsigned(!v as u64),
+        ('~', Value::Unsigned(v)) => Value::Unsigned(!v),
+        ('!', Value::Signed(v)) => Value::truth(v == 0),
+        ('!', Value::Unsigned(v)) => Value::truth(v == 0),
+        ('-' | '+', _) => return error(at, format!("`{sign}` in front of a hexadecimal single such as 0f3f800000")),
         _ => return error(at, format!("`{sign}` takes an integer")),
     })
 }
 
-impl Number {
-    /// As 64 bits hold it: signed, unless it is too large.
-    fn wrapped(self) -> Number {
-        match self {
-            Number::Int(v) if i64::try_from(v).is_err() && u64::try_from(v).is_err() => {
-                Number::Int(i128::from(v as i64))
-            }
-            other => other,
+fn combine(left: Value, operator: &str, right: Value, at: At) -> Parsed<Value> {
+    let integers = match (left, right) {
+        (Value::Double(a), Value::Double(b)) => return doubles(a, operator, b, at),
+        (Value::Signed(a), Value::Signed(b)) => Integers::Signed(a, b),
+        (Value::Single(_), _) | (_, Value::Single(_)) => {
+            return error(at, format!("`{operator}` with a hexadecimal single such as 0f3f800000"));
         }
-    }
-
-    fn float(self) -> f64 {
-        match self {
-            Number::Int(v) => v as f64,
-            Number::F32(bits) => f32::from_bits(bits).into(),
-            Number::F64(bits) => f64::from_bits(bits),
-        }
-    }
-}
-
-fn combine(left: Number, operator: &str, right: Number, at: At) -> Parsed<Number> {
-    match (left, right) {
-        (Number::Int(a), Number::Int(b)) => integers(a, operator, b, at),
-        _ => floats(left.float(), operator, right.float(), at),
-    }
-}
-
-fn integers(a: i128, operator: &str, b: i128, at: At) -> Parsed<Number> {
-    if matches!(operator, "/" | "%") && b == 0 {
-        return error(at, "a constant is divided by zero");
-    }
-    let shift = (b & 63) as u32;
-    let value = match operator {
-        "+" => a + b,
-        "-" => a - b,
-        "*" => a.wrapping_mul(b),
-        "/" => a / b,
-        "%" => a % b,
-        "<<" => a << shift,
-        ">>" => a >> shift,
-        "&" => a & b,
-        "|" => a | b,
-        "^" => a ^ b,
-        "&&" => (a != 0 && b != 0).into(),
-        "||" => (a != 0 || b != 0).into(),
-        _ => compare(a.cmp(&b), operator).into(),
+        _ => match (left.bits(), right.bits()) {
+            (Some(a), Some(b)) => Integers::Unsigned(a, b),
+            _ => return error(at, format!("`{operator}` between an integer and a float")),
+        },
     };
-    Ok(Number::Int(value).wrapped())
+    let bits = left.bits().zip(right.bits());
+    match (operator, bits, left) {
+        // Only the left operand decides how the bits are shifted.
+        ("<<", Some((_, n)), Value::Signed(v)) => return Ok(Value::Signed(v.wrapping_shl(n as u32))),
+        (">>", Some((_, n)), Value::Signed(v)) => return Ok(Value::Signed(v.wrapping_shr(n as u32))),
+        ("<<", Some((v, n)), _) => return Ok(Value::Unsigned(v.wrapping_shl(n as u32))),
+        (">>", Some((v, n)), _) => return Ok(Value::Unsigned(v.wrapping_shr(n as u32))),
+        ("&&", Some((a, b)), _) => return Ok(Value::truth(a != 0 && b != 0)),
+        ("||", Some((a, b)), _) => return Ok(Value::truth(a != 0 || b != 0)),
+        ("/" | "%", Some((_, 0)), _) => return error(at, "a constant is divided by zero"),
+        ("%", Some((a, b)), _) => return Ok(Value::Unsigned(a % b)),
+        _ => {}
+    }
+    Ok(match integers {
+        Integers::Signed(a, b) => match operator {
+            "+" => Value::Signed(a.wrapping_add(b)),
+            "-" => Value::Signed(a.wrapping_sub(b)),
+            "*" => Value::Signed(a.wrapping_mul(b)),
+            "/" => Value::Signed(a.wrapping_div(b)),
+            "&" => Value::Signed(a & b),
+            "|" => Value::Signed(a | b),
+            "^" => Value::Signed(a ^ b),
+            _ => Value::truth(compare(a.cmp(&b), operator)),
+        },
+        Integers::Unsigned(a, b) => match operator {
+            "+" => Value::Unsigned(a.wrapping_add(b)),
+            "-" => Value::Unsigned(a.wrapping_sub(b)),
+            "*" => Value::Unsigned(a.wrapping_mul(b)),
+            "/" => Value::Unsigned(a / b),
+            "&" => Value::Unsigned(a & b),
+            "|" => Value::Unsigned(a | b),
+            "^" => Value::Unsigned(a ^ b),
+            _ => Value::truth(compare(a.cmp(&b), operator)),
+        },
+    })
 }
 
-fn floats(a: f64, operator: &str, b: f64, at: At) -> Parsed<Number> {
+fn doubles(a: f64, operator: &str, b: f64, at: At) -> Parsed<Value> {
     let value = match operator {
         "+" => a + b,
         "-" => a - b,
         "*" => a * b,
+        "/" if b == 0.0 => return error(at, "a constant is divided by zero"),
         "/" => a / b,
-        _ => match a.partial_cmp(&b) {
-            Some(order) if matches!(operator, "==" | "!=" | "<" | "<=" | ">" | ">=") => {
-                return Ok(Number::Int(compare(order, operator).into()));
-            }
-            _ => return error(at, format!("`{operator}` takes integers")),
-        },
+        "==" | "!=" | "<" | "<=" | ">" | ">=" => {
+            let holds = a.partial_cmp(&b).map_or(operator == "!=", |order| compare(order, operator));
+            return Ok(Value::truth(holds));
+        }
+        _ => return error(at, format!("`{operator}` takes integers")),
     };
-    Ok(Number::F64(value.to_bits()))
+    Ok(Value::Double(value))
 }
 
 fn compare(order: std::cmp::Ordering, operator: &str) -> bool {

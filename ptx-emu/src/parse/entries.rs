@@ -10,10 +10,18 @@ impl<'a> Parser<'a> {
     /// A kernel, whose errors are its own from its name on.
     pub(super) fn entry(&mut self) -> Parsed<Entry<'a>> {
         self.advance()?;
-        let (name, at) = self.name("a kernel name")?;
-        let mut entry = Entry { name, at, defined: true, ..Entry::default() };
+        // Before the name is read, because what follows it may be unreadable, which is the kernel's error.
         let outer = std::mem::take(&mut self.errors);
+        let (name, at) = match self.name("a kernel name") {
+            Ok(found) => found,
+            Err(e) => {
+                self.errors.splice(0..0, outer);
+                return Err(e);
+            }
+        };
+        let mut entry = Entry { name, at, defined: true, ..Entry::default() };
         let mark = self.mark();
+        let known = self.known_arrays();
         match self.head(&mut entry) {
             Ok(()) => self.body(&mut entry.body),
             Err(e) => {
@@ -21,6 +29,7 @@ impl<'a> Parser<'a> {
                 self.skip_head(mark, &mut entry.body);
             }
         }
+        self.forget_arrays(known);
         entry.errors = std::mem::replace(&mut self.errors, outer);
         Ok(entry)
     }
@@ -40,18 +49,21 @@ impl<'a> Parser<'a> {
         self.advance()?;
         self.attributes()?;
         self.leave(0);
+        let known = self.known_arrays();
         let returns = self.formals()?;
         let (name, at) = self.name("a function name")?;
         let params = self.formals()?;
         let mut function = Entry { name, at, function: true, params, returns, ..Entry::default() };
         self.function_directives()?;
         if self.eat(';')? {
+            self.forget_arrays(known);
             return Ok(function);
         }
         self.opens()?;
         let outer = std::mem::take(&mut self.errors);
         function.defined = true;
         self.body(&mut function.body);
+        self.forget_arrays(known);
         function.errors = std::mem::replace(&mut self.errors, outer);
         Ok(function)
     }
@@ -89,18 +101,6 @@ impl<'a> Parser<'a> {
         let formal = self.variable(space, ty, vector, align, false)?;
         let size = if space == StateSpace::Reg { vector as usize } else { 1 };
         Ok(self.split_formal(formal, size))
-    }
-
-    /// `.attribute(..)`, which changes nothing here.
-    fn attributes(&mut self) -> Parsed<()> {
-        while self.eat_dot(".attribute")? {
-            self.expect('(')?;
-            while !matches!(self.token, Token::Mark(')') | Token::End) {
-                self.advance()?;
-            }
-            self.expect(')')?;
-        }
-        Ok(())
     }
 
     /// What stands between a function's parameters and its body: promises for the compiler.
@@ -176,6 +176,8 @@ impl<'a> Parser<'a> {
                 ".reqnctapercluster" => entry.cluster = Some(self.extent()?),
                 ".minnctapersm" => entry.minnctapersm = Some(self.int("a count", 1 << 20)? as u32),
                 ".explicitcluster" => {}
+                // A bound that only a launch with larger clusters meets, and the source language.
+                ".maxclusterrank" | ".language" => _ = self.int("a number", 1 << 20)?,
                 ".maxnctapersm" | ".maxnreg" => _ = self.int("a count", 1 << 20)?,
                 _ => return unsupported(at, format!("directive `{word}` of a kernel")),
             }

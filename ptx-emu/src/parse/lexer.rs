@@ -1,7 +1,7 @@
 //! Tokens of PTX text.
 
 use super::ast::Number;
-use super::{At, Error, Parsed, error};
+use super::{At, Error, Parsed, error, unsupported};
 
 /// One token.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,6 +59,13 @@ impl<'a> Lexer<'a> {
             b'.' if is_word(self.peek(1)) => {
                 self.pos += 1;
                 self.dotted();
+                // `.5e-3` is a number, although `.5` may also begin a suffix.
+                let fraction = self.text[start + 1..self.pos].strip_suffix(['e', 'E']);
+                let digits = fraction.is_some_and(|f| !f.is_empty() && f.bytes().all(|b| b.is_ascii_digit()));
+                if digits && matches!(self.peek(0), b'+' | b'-') && self.peek(1).is_ascii_digit() {
+                    self.pos += 1;
+                    self.word();
+                }
                 Token::Dot(&self.text[start..self.pos])
             }
             b'0'..=b'9' => self.number()?,
@@ -142,7 +149,11 @@ impl<'a> Lexer<'a> {
         let start = self.pos;
         self.word();
         let follows = self.peek(1);
-        let decimal_point = self.peek(0) == b'.' && (follows.is_ascii_digit() || !is_word(follows));
+        let exponent = matches!(follows, b'e' | b'E')
+            && (self.peek(2).is_ascii_digit()
+                || matches!(self.peek(2), b'+' | b'-') && self.peek(3).is_ascii_digit());
+        let decimal_point =
+            self.peek(0) == b'.' && (follows.is_ascii_digit() || !is_word(follows) || exponent);
         if decimal_point {
             self.pos += 1;
             self.word();
@@ -156,8 +167,10 @@ impl<'a> Lexer<'a> {
         }
         let text = &self.text[start..self.pos];
         match literal(text) {
-            Some(number) => Ok(Token::Number(number)),
-            None => error(start as At, format!("`{text}` is not a number")),
+            Literal::Number(number) => Ok(Token::Number(number)),
+            // ptxas 13.5 keeps the low 64 bits of some of these, and rejects others.
+            Literal::TooLarge => unsupported(start as At, format!("`{text}`, which does not fit 64 bits")),
+            Literal::Malformed => error(start as At, format!("`{text}` is not a number")),
         }
     }
 }
@@ -170,26 +183,40 @@ fn stray<T>(at: usize, b: u8) -> Parsed<T> {
     error(at as At, what)
 }
 
-/// The value of an integer or floating-point literal (manual, "Constants").
-fn literal(text: &str) -> Option<Number> {
+/// The meaning of a word that starts with a digit.
+enum Literal {
+    Number(Number),
+    /// An integer of more than 64 bits.
+    TooLarge,
+    Malformed,
+}
+
+/// Reads an integer or floating-point literal (PTX ISA manual, "Constants").
+fn literal(text: &str) -> Literal {
     let hex = |prefixes: [&str; 2], digits: usize| {
         let body = prefixes.iter().find_map(|p| text.strip_prefix(p))?;
         (body.len() == digits).then(|| u64::from_str_radix(body, 16).ok()).flatten()
     };
     if let Some(bits) = hex(["0f", "0F"], 8) {
-        return Some(Number::F32(bits as u32));
+        return Literal::Number(Number::F32(bits as u32));
     }
     if let Some(bits) = hex(["0d", "0D"], 16) {
-        return Some(Number::F64(bits));
+        return Literal::Number(Number::F64(bits));
     }
-    integer(text).or_else(|| {
-        let plain = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
-        let value: f64 = if plain { text.parse().ok()? } else { return None };
-        text.contains(['.', 'e', 'E']).then(|| Number::F64(value.to_bits()))
-    })
+    match integer(text) {
+        Literal::Malformed => {}
+        found => return found,
+    }
+    let plain = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
+    match text.parse::<f64>() {
+        Ok(_) if !plain || !text.contains(['.', 'e', 'E']) => Literal::Malformed,
+        Ok(value) if value.is_infinite() => Literal::TooLarge,
+        Ok(value) => Literal::Number(Number::F64(value.to_bits())),
+        Err(_) => Literal::Malformed,
+    }
 }
 
-fn integer(text: &str) -> Option<Number> {
+fn integer(text: &str) -> Literal {
     let body = text.strip_suffix('U').unwrap_or(text);
     let radix = [("0x", 16), ("0X", 16), ("0b", 2), ("0B", 2)];
     let (digits, radix) = radix
@@ -197,6 +224,11 @@ fn integer(text: &str) -> Option<Number> {
         .find_map(|(prefix, radix)| Some((body.strip_prefix(prefix)?, *radix)))
         .or_else(|| Some((body.strip_prefix('0').filter(|rest| !rest.is_empty())?, 8)))
         .unwrap_or((body, 10));
-    let value = u64::from_str_radix(digits, radix).ok().filter(|_| !digits.starts_with(['+', '-']))?;
-    Some(Number::Int(value.into()))
+    if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
+        return Literal::Malformed;
+    }
+    match u64::from_str_radix(digits, radix) {
+        Ok(value) => Literal::Number(Number::Int(value.into())),
+        Err(_) => Literal::TooLarge,
+    }
 }

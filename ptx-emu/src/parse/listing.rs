@@ -40,6 +40,7 @@ fn operand(o: &Operand<'_>) -> String {
     match &o.kind {
         OperandKind::Name(name) => name.to_string(),
         OperandKind::Not(name) => format!("!{name}"),
+        OperandKind::Negative(name) => format!("-{name}"),
         OperandKind::Sum(name, offset) => format!("{name}{offset:+}"),
         OperandKind::Number(n) => number(*n),
         OperandKind::Vector(parts) => format!("{{{}}}", list(parts)),

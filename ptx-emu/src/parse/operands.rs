@@ -1,11 +1,10 @@
 //! Operands of an instruction: registers, literals, vectors and addresses.
 
 use super::ast::*;
-use super::constant::is_fraction;
 use super::lexer::Token;
 use super::parser::Parser;
 use super::vectors::element;
-use super::{At, Parsed, error};
+use super::{At, Parsed, error, unsupported};
 
 /// Elements of a vector operand accepted: the sums of a product of a warpgroup.
 const MOST_VECTOR: usize = 128;
@@ -64,12 +63,6 @@ impl<'a> Parser<'a> {
         Ok(passed)
     }
 
-    /// Whether a constant stands behind the sign that comes next, and no name.
-    fn is_constant(&self) -> bool {
-        let rest = self.lexer.text().get(self.at as usize + 1..).unwrap_or("");
-        rest.trim_start().starts_with(|c: char| c.is_ascii_digit() || matches!(c, '(' | '!' | '~' | '-'))
-    }
-
     fn address(&mut self) -> Parsed<OperandKind<'a>> {
         let base = match self.token {
             Token::Name(name) => {
@@ -86,9 +79,13 @@ impl<'a> Parser<'a> {
             };
             self.advance()?;
             let coordinates = self.operand()?;
+            if self.token == Token::Mark(',') {
+                return unsupported(coordinates.at, "a texture and a sampler as two operands");
+            }
             self.expect(']')?;
             return match coordinates.kind {
                 OperandKind::Vector(coordinates) => Ok(OperandKind::Tensor(map, coordinates)),
+                OperandKind::Name(_) | OperandKind::Number(_) => Ok(OperandKind::Tensor(map, vec![coordinates])),
                 _ => error(coordinates.at, "coordinates in braces were expected"),
             };
         }
@@ -96,22 +93,36 @@ impl<'a> Parser<'a> {
         Ok(OperandKind::Address(base, offset))
     }
 
-    /// `+4`, `-4`, `+-4` or `4`.
+    /// Reads an offset: `+4`, `-4`, `+-4` or `4`.
+    ///
+    /// ptxas 13.5 rejects `-4` behind a name, which older versions of other tools print.
     pub(super) fn offset(&mut self) -> Parsed<i64> {
         self.eat('+')?;
         let at = self.at;
         match self.number()? {
-            Number::Int(n) => i64::try_from(n).or_else(|_| error(at, "the offset does not fit 64 bits")),
-            _ => error(at, "an offset is an integer"),
+            // A constant that needs all 64 bits wraps around, as addresses do.
+            Number::Int(n) => Ok(n as i64),
+            Number::F32(_) | Number::F64(_) => error(at, "an offset is an integer"),
         }
     }
 
     fn scalar(&mut self) -> Parsed<Operand<'a>> {
         let at = self.at;
+        if self.at_constant() {
+            return Ok(Operand { at, kind: OperandKind::Number(self.number()?) });
+        }
         let kind = match self.token {
-            Token::Mark('!') if !self.is_constant() => {
+            Token::Mark('!') => {
                 self.advance()?;
                 OperandKind::Not(self.name("a predicate")?.0)
+            }
+            Token::Mark('-') => {
+                self.advance()?;
+                let (name, at) = self.name("a register")?;
+                match self.after_name(name, at)? {
+                    OperandKind::Name(name) => OperandKind::Negative(name),
+                    _ => return error(at, "`-` in front of an operand takes a register"),
+                }
             }
             Token::Name("_") => {
                 self.advance()?;
@@ -121,19 +132,24 @@ impl<'a> Parser<'a> {
                 self.advance()?;
                 self.after_name(name, at)?
             }
-            Token::Number(_) | Token::Mark('-' | '~' | '!' | '(') => OperandKind::Number(self.number()?),
-            Token::Dot(word) if is_fraction(word) => OperandKind::Number(self.number()?),
             _ => return self.unexpected("an operand"),
         };
         Ok(Operand { at, kind })
     }
 
+    /// Reads the rest of an operand that starts with a name.
     fn after_name(&mut self, name: &'a str, at: At) -> Parsed<OperandKind<'a>> {
         match self.token {
             Token::Dot(part) if self.vector(name).is_some() => {
                 let elements = self.vector(name).unwrap_or_default();
                 let element = element(part).and_then(|i| elements.get(i));
-                let Some(element) = element else { return self.unexpected("an element such as .x") };
+                let Some(element) = element else {
+                    // ptxas 13.5 accepts elements that a vector of two does not have.
+                    return match super::vectors::element(part) {
+                        Some(_) => unsupported(at, format!("`{name}{part}`, beyond the elements of `{name}`")),
+                        None => self.unexpected("an element such as .x"),
+                    };
+                };
                 self.advance()?;
                 Ok(OperandKind::Name(element))
             }
@@ -141,7 +157,7 @@ impl<'a> Parser<'a> {
                 let whole = self.lexer.text().get(at as usize..self.at as usize + part.len());
                 self.advance()?;
                 whole.filter(|w| w.len() == name.len() + part.len()).map_or_else(
-                    || error(at, format!("`{name}` and `{part}` must stand together")),
+                    || error(at, format!("a blank between `{name}` and `{part}`")),
                     |w| Ok(OperandKind::Name(w)),
                 )
             }
@@ -150,6 +166,7 @@ impl<'a> Parser<'a> {
                 Ok(OperandKind::Pair(name, self.name("a predicate")?.0))
             }
             Token::Mark('+' | '-') => Ok(OperandKind::Sum(name, self.offset()?)),
+            Token::Mark('[') => self.element_of(name),
             _ => match self.vector(name) {
                 Some(elements) => {
                     let element = |name: &'a String| Operand { at, kind: OperandKind::Name(name) };
@@ -159,11 +176,36 @@ impl<'a> Parser<'a> {
             },
         }
     }
+
+    /// Reads the index of `array[1]`, `array[%r]` or `array[%r+1]`, in elements of the array's scalar type.
+    fn element_of(&mut self, array: &'a str) -> Parsed<OperandKind<'a>> {
+        let at = self.at;
+        let Some(size) = self.element_size(array) else {
+            return error(at, format!("`{array}` is not an array, so it has no elements"));
+        };
+        self.advance()?;
+        if self.at_constant() {
+            let index = self.offset()?;
+            self.expect(']')?;
+            let offset = index.wrapping_mul(size.into());
+            // `ld` and `st` access the element, and other instructions take its address.
+            return Ok(match self.opcode {
+                "ld" | "ldu" | "st" | "multimem" => OperandKind::Address(Some(array), offset),
+                _ => OperandKind::Sum(array, offset),
+            });
+        }
+        let (register, at) = self.name("an index")?;
+        if self.token == Token::Mark('+') {
+            self.offset()?;
+        }
+        self.expect(']')?;
+        unsupported(at, format!("`{array}[{register}]`, an array with a register as its index"))
+    }
 }
 
-/// Whether it is a component of a special register, or elements of a register that a video instruction uses.
+/// Returns true if `part` is a component of a special register, or elements of a register that a video instruction uses.
 fn selects(part: &str) -> bool {
     let digits = part.strip_prefix(".b").or(part.strip_prefix(".h"));
-    matches!(part, ".x" | ".y" | ".z" | ".w")
+    matches!(part, ".x" | ".y" | ".z" | ".w" | ".r" | ".g" | ".b" | ".a")
         || digits.is_some_and(|digits| digits.len() <= 4 && digits.bytes().all(|b| b.is_ascii_digit()))
 }

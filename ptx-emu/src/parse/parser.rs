@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use super::ast::*;
+use super::constant::WARP_SIZE;
 use super::lexer::{Lexer, Token};
 use super::types::{Kind, Type};
 use super::vectors::{Vector, VectorNames, size};
@@ -19,6 +20,8 @@ pub(crate) const MOST_TEXT: usize = 64 << 20;
 const MOST_SCOPES: usize = 64;
 /// What stands before the directive that it belongs to.
 const LINKING: &[&str] = &[".visible", ".weak", ".common", ".extern"];
+/// Directives without which a module means nothing.
+const HEADER: &[&str] = &[".version", ".target", ".address_size"];
 /// Directives with which an item of a module begins.
 const ITEMS: &[&str] = &[
     ".version",
@@ -78,10 +81,22 @@ pub(super) struct Parser<'a> {
     pub(super) names: &'a VectorNames,
     /// Registers that are vectors in the scopes that are open, or that hide one.
     pub(super) vectors: Vec<Vector<'a>>,
+    /// Variables of the scopes that are open, in order of declaration.
+    arrays: Vec<DeclaredArray<'a>>,
+    /// The opcode of the instruction whose operands are read.
+    pub(super) opcode: &'a str,
     /// Scopes that are open.
     pub(super) depth: usize,
     /// Variables of the module that are declared within kernels.
     inner: Vec<Variable<'a>>,
+}
+
+/// A variable, as far as an index into it needs it.
+struct DeclaredArray<'a> {
+    name: &'a str,
+    /// Bytes of an element; `None` for a variable that is not an array.
+    element: Option<u32>,
+    depth: usize,
 }
 
 /// A place to go back to.
@@ -113,6 +128,8 @@ impl<'a> Parser<'a> {
             broken: Vec::new(),
             names,
             vectors: Vec::new(),
+            arrays: Vec::new(),
+            opcode: "",
             depth: 0,
             inner: Vec::new(),
         }
@@ -139,6 +156,34 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Records a variable of the current scope, so that `name[1]` finds the size of its elements.
+    pub(super) fn declare_array(&mut self, v: &Variable<'a>) {
+        let element = v.array.then(|| v.ty.bytes());
+        self.arrays.push(DeclaredArray { name: v.name, element, depth: self.depth });
+    }
+
+    /// Returns the bytes of an element of the array `name`, or `None` if there is no array of this name.
+    pub(super) fn element_size(&self, name: &str) -> Option<u32> {
+        self.arrays.iter().rev().find(|array| array.name == name)?.element
+    }
+
+    /// Records that a register hides the array of the same name.
+    pub(super) fn hide_array(&mut self, name: &'a str) {
+        if self.element_size(name).is_some() {
+            self.arrays.push(DeclaredArray { name, element: None, depth: self.depth });
+        }
+    }
+
+    /// Returns the number of variables that are declared so far, for [`forget_arrays`](Parser::forget_arrays).
+    pub(super) fn known_arrays(&self) -> usize {
+        self.arrays.len()
+    }
+
+    /// Forgets the variables beyond the first `known`, for example the parameters of a kernel at its end.
+    pub(super) fn forget_arrays(&mut self, known: usize) {
+        self.arrays.truncate(known);
+    }
+
     pub(super) fn mark(&self) -> Mark<'a> {
         (self.lexer.clone(), self.token, self.at)
     }
@@ -146,10 +191,14 @@ impl<'a> Parser<'a> {
     /// Reads an item of the module; after an error, goes to the next one.
     fn recover_item(&mut self, module: &mut Module<'a>) {
         if self.token == Token::Bad {
+            module.unusable = true;
             return self.next();
         }
         let mark = self.mark();
+        // Without a directive, nothing tells what the text means from here on, and a wrong header concerns all of it.
+        let essential = !matches!(self.token, Token::Dot(word) if !HEADER.contains(&word));
         if let Err(e) = self.item(module) {
+            module.unusable |= essential;
             self.fail(e);
             self.skip_item(mark);
         }
@@ -160,7 +209,9 @@ impl<'a> Parser<'a> {
         let start = mark.2;
         self.lexer = mark.0;
         (self.token, self.at) = (mark.1, mark.2);
-        let (mut depth, mut linking, mut named) = (0usize, true, false);
+        let mut depth = 0usize;
+        let mut linking = true;
+        let mut named = false;
         while self.token != Token::End {
             match self.token {
                 Token::Mark('{' | '(') => depth += 1,
@@ -171,6 +222,8 @@ impl<'a> Parser<'a> {
                 Token::Dot(word) if depth == 0 && self.at > start && !linking && ITEMS.contains(&word) => {
                     return;
                 }
+                // These stand in no braces or parentheses, so that a missing one hides no kernel.
+                Token::Dot(".entry" | ".func" | ".visible" | ".weak") if self.at > start && !linking => return,
                 Token::Name(name) if !named => {
                     named = true;
                     self.broken.push(name);
@@ -276,6 +329,10 @@ impl<'a> Parser<'a> {
                 self.advance()?;
                 Ok(n as u64)
             }
+            Token::Name(WARP_SIZE) => {
+                self.advance()?;
+                Ok(32)
+            }
             Token::Number(Number::Int(n)) => {
                 error(self.at, format!("{n} is too large for {what}: at most {most}"))
             }
@@ -305,6 +362,10 @@ impl<'a> Parser<'a> {
             ".section" => self.section(),
             ".pragma" => self.pragma(),
             ".alias" => self.alias(module),
+            ".attribute" => {
+                self.attributes()?;
+                self.declaration(module, false)
+            }
             ".visible" | ".weak" | ".common" | ".extern" => {
                 self.advance()?;
                 self.declaration(module, word == ".extern")
@@ -360,6 +421,9 @@ impl<'a> Parser<'a> {
             }
             self.recover_statement(body);
             self.leave(self.depth);
+            while self.arrays.last().is_some_and(|array| array.depth > self.depth) {
+                self.arrays.pop();
+            }
         }
     }
 
@@ -432,6 +496,7 @@ impl<'a> Parser<'a> {
         self.advance()?;
         let names = self.list(|p| {
             let (name, at) = p.name("a register name")?;
+            p.hide_array(name);
             let count = if p.eat('<')? {
                 let n = p.int("a number of registers", 1_000_000)? as u32;
                 p.expect('>')?;
@@ -515,6 +580,7 @@ impl<'a> Parser<'a> {
                 self.bank()?;
             }
         }
+        self.opcode = opcode;
         let operands = match self.token {
             Token::Mark(';') => Vec::new(),
             _ if opcode == "call" => self.list(Self::call_operand)?,

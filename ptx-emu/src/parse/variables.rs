@@ -4,9 +4,21 @@ use super::ast::*;
 use super::lexer::Token;
 use super::parser::{Parser, space};
 use super::types::Type;
-use super::{Parsed, error};
+use super::{Parsed, error, unsupported};
+
+/// The largest number of dimensions of an array.
+const MOST_DIMENSIONS: usize = 16;
+
+/// The size of a list of initial values.
+struct Extent {
+    /// Elements of the list's own dimension.
+    elements: u64,
+    /// Scalars in all of them, with the zeros between them.
+    values: u64,
+}
 
 impl<'a> Parser<'a> {
+    /// Reads the variables of a declaration that starts with a state space.
     pub(super) fn variables(&mut self, external: bool) -> Parsed<Vec<Variable<'a>>> {
         let Token::Dot(word) = self.token else { return self.unexpected("a state space") };
         let Some(space) = space(word) else { return self.unexpected("a state space") };
@@ -20,11 +32,16 @@ impl<'a> Parser<'a> {
         Ok(variables)
     }
 
-    /// `.align 16 .v4 .f32`, and for parameters `.ptr .global .align 16` after the type.
+    /// Reads attributes, an alignment and a type, such as `.align 16 .v4 .f32`. After the type of a parameter, `.ptr
+    /// .global .align 16` may follow.
     pub(super) fn variable_type(&mut self) -> Parsed<(Type, u32, u32)> {
         let (mut align, mut vector, mut ty) = (0, 1, None);
         while let Token::Dot(word) = self.token {
             let at = self.at;
+            if word == ".attribute" && ty.is_none() {
+                self.attributes()?;
+                continue;
+            }
             self.advance()?;
             match word {
                 ".align" if ty.is_none() => align = self.alignment()?,
@@ -47,6 +64,32 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Reads `.attribute(.managed, .unified(1, 2))` of variables and functions.
+    ///
+    /// The emulator has one memory for host and devices, so all global memory is managed memory, and no attribute changes
+    /// what a kernel reads or writes.
+    pub(super) fn attributes(&mut self) -> Parsed<()> {
+        while self.eat_dot(".attribute")? {
+            self.expect('(')?;
+            self.list(|p| {
+                let at = p.at;
+                let Token::Dot(word) = p.token else { return p.unexpected("an attribute such as .managed") };
+                p.advance()?;
+                match word {
+                    ".managed" => Ok(()),
+                    ".unified" => {
+                        p.expect('(')?;
+                        p.list(|p| p.int("half of a 128-bit identifier", u64::MAX))?;
+                        p.expect(')')
+                    }
+                    _ => unsupported(at, format!("attribute `{word}`")),
+                }
+            })?;
+            self.expect(')')?;
+        }
+        Ok(())
+    }
+
     fn alignment(&mut self) -> Parsed<u32> {
         let at = self.at;
         let align = self.int("an alignment", 1 << 20)? as u32;
@@ -66,27 +109,31 @@ impl<'a> Parser<'a> {
         external: bool,
     ) -> Parsed<Variable<'a>> {
         let (name, at) = self.name("a variable name")?;
-        let (mut count, mut array) = (Some(1), false);
+        if self.token == Token::Mark('<') {
+            return unsupported(at, format!("`{name}<..>`, a family of variables"));
+        }
+        let mut sizes: Vec<Option<u64>> = Vec::new();
         while self.eat('[')? {
-            array = true;
-            count = match self.token {
-                Token::Mark(']') => None,
-                _ => {
-                    let at = self.at;
-                    let n = match self.number()? {
-                        Number::Int(n) if (0..=1 << 40).contains(&n) => n as u64,
-                        _ => return error(at, "an array size is an integer from 0 to 2^40"),
-                    };
-                    count.and_then(|c: u64| c.checked_mul(n))
-                }
+            let at = self.at;
+            let size = match self.token {
+                Token::Mark(']') if sizes.is_empty() => None,
+                _ => match self.number()? {
+                    Number::Int(n) if (0..=1 << 40).contains(&n) => Some(n as u64),
+                    _ => return error(at, "an array size is an integer from 0 to 2^40"),
+                },
             };
+            sizes.push(size);
             self.expect(']')?;
+            if sizes.len() > MOST_DIMENSIONS {
+                return error(at, format!("more than {MOST_DIMENSIONS} dimensions"));
+            }
         }
-        let init = if self.eat('=')? { self.initialiser()? } else { Vec::new() };
-        if count.is_none() && !init.is_empty() {
-            count = Some(init.len() as u64 / u64::from(vector));
-        }
-        Ok(Variable { space, ty, vector, name, at, align, count, array, external, init })
+        let array = !sizes.is_empty();
+        let init = if self.eat('=')? { self.initializer(&mut sizes, vector)? } else { Vec::new() };
+        let count = sizes.iter().try_fold(1, |count: u64, size| count.checked_mul((*size)?));
+        let variable = Variable { space, ty, vector, name, at, align, count, array, external, init };
+        self.declare_array(&variable);
+        Ok(variable)
     }
 
     /// `[2]` behind `.const`: a bank of constants, which all lie in one here.
@@ -96,34 +143,58 @@ impl<'a> Parser<'a> {
         self.expect(']')
     }
 
-    /// A value, or values in braces nested one or two deep; the shape is not kept.
-    fn initialiser(&mut self) -> Parsed<Vec<Initial<'a>>> {
-        let (mut depth, mut values) = (0, Vec::new());
+    /// Reads the initial value of a variable, or the values of an array in as many braces as it has dimensions. An array
+    /// without a first size has as many elements as there are values for it.
+    fn initializer(&mut self, sizes: &mut [Option<u64>], vector: u32) -> Parsed<Vec<Initial<'a>>> {
+        let mut values = Vec::new();
         if self.is_description() {
             self.step_over('}');
             return Ok(values);
         }
+        let mut dimensions: Vec<Option<u64>> = sizes.to_vec();
+        if vector > 1 {
+            dimensions.push(Some(vector.into()));
+        }
+        let extent = self.nested(&dimensions, &mut values)?;
+        if let Some(size @ None) = sizes.first_mut() {
+            *size = Some(extent.elements);
+        }
+        Ok(values)
+    }
+
+    /// Reads the values of the outermost of some dimensions. Zeros stand for missing values, except at the end.
+    fn nested(&mut self, dimensions: &[Option<u64>], values: &mut Vec<Initial<'a>>) -> Parsed<Extent> {
+        let Some((size, inner)) = dimensions.split_first() else {
+            values.push(self.initial()?);
+            return Ok(Extent { elements: 1, values: 1 });
+        };
+        // Only the first size may be absent, and the product of the others is what an element takes.
+        let each = inner.iter().try_fold(1, |each: u64, size| each.checked_mul((*size)?)).unwrap_or(u64::MAX);
+        self.expect('{')?;
+        let mut extent = Extent { elements: 0, values: 0 };
+        if self.eat('}')? {
+            return Ok(extent);
+        }
+        let mut missing = 0;
         loop {
-            match self.token {
-                Token::Mark('{') => depth += 1,
-                Token::Mark('}') if depth > 0 => depth -= 1,
-                Token::Mark(',') if depth > 0 => {}
-                _ => {
-                    values.push(self.initial()?);
-                    if depth == 0 {
-                        return Ok(values);
-                    }
-                    continue;
-                }
+            if size.is_some_and(|size| extent.elements >= size) {
+                return error(self.at, format!("more initial values than the {} elements", extent.elements));
             }
-            self.advance()?;
-            if depth == 0 {
-                return Ok(values);
+            if missing > 0 {
+                values.push(Initial::Zeros(missing));
+            }
+            let found = self.nested(inner, values)?;
+            extent.values = extent.values.saturating_add(missing).saturating_add(found.values);
+            extent.elements += 1;
+            missing = each.saturating_sub(found.values);
+            if !self.eat(',')? {
+                self.expect('}')?;
+                return Ok(extent);
             }
         }
     }
 
-    /// Whether the properties of a texture or sampler come next: `{ width = 4, filter_mode = linear }`.
+    /// Returns true if the properties of a texture or sampler come next: `{ width = 4, filter_mode = linear }`.
     fn is_description(&self) -> bool {
         let rest = self.lexer.text().get(self.at as usize..).unwrap_or("");
         let Some(rest) = rest.strip_prefix('{') else { return false };
@@ -131,11 +202,11 @@ impl<'a> Parser<'a> {
         name.trim_start().starts_with('=')
     }
 
-    /// A number, an address such as `a`, `a+8` or `generic(a)+8`, or one byte of it: `0xff00(a)`.
+    /// Reads a number, an address such as `a`, `a+8` or `generic(a)+8`, or one byte of it: `0xff00(a)`.
     fn initial(&mut self) -> Parsed<Initial<'a>> {
         match self.token {
+            _ if self.at_constant() => self.number_or_byte(),
             Token::Name(_) => self.address_of(u64::MAX),
-            Token::Number(_) | Token::Mark('-' | '~' | '!' | '(') => self.number_or_byte(),
             _ => self.unexpected("a value"),
         }
     }

@@ -119,7 +119,7 @@ fn constants_are_expressions() {
     for (text, wanted) in rows {
         assert_eq!(words(OLD, "", &format!("mov.u32 %d, {text};")), [wanted; 32], "{text}");
     }
-    let floats = [(".5", 0.5f32), ("2.", 2.0), ("1.5 + .25 * 2", 2.0), ("-0.5", -0.5)];
+    let floats = [(".5", 0.5f32), ("2.", 2.0), ("1.5 + .25 * 2.0", 2.0), ("-0.5", -0.5)];
     for (text, wanted) in floats {
         let found = words(OLD, "", &format!("mov.f32 %f0, {text}; mov.b32 %d, %f0;"));
         assert_eq!(found, [wanted.to_bits(); 32], "{text}");

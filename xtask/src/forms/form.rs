@@ -1,5 +1,6 @@
 //! An instruction, written out.
 
+/// An instruction to ask about.
 #[derive(Clone, Debug)]
 pub(super) struct Form {
     pub(super) name: String,

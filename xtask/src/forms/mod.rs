@@ -1,11 +1,13 @@
-//! `cargo xtask forms`: which forms of instructions ptxas takes, and whether the emulator says the same.
+//! `cargo xtask forms`: compares the emulator's reader with ptxas, form by form.
 //!
-//! [`table`] gives more names than there are instructions. Of each a kernel of one instruction is made and shown to both.
-//! What ptxas takes the emulator must run or call unsupported, and what ptxas refuses for every target the emulator must
-//! not take. The command lists where they differ; [`check`] is the part of it that a change must pass.
+//! [`table`] writes more names of instructions than there are. [`operands`] writes operands and declarations. Each form is
+//! shown to ptxas and to the emulator, which must run what ptxas accepts or call it unsupported. `docs/ptx-forms.md` lists
+//! the forms that differ, and [`check`] compares the page with the answers.
 
 mod form;
 mod matrices;
+mod operands;
+mod page;
 mod table;
 
 use std::collections::BTreeMap;
@@ -16,34 +18,39 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use ptx_emu::{ErrorKind, Module, RefusedKernel};
 
-use crate::cuda_tools;
+use crate::{cuda_tools, paths};
 use form::Form;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Opcodes to try; all of them by default
+    /// Opcodes to try [default: all, and all forms of operands and declarations]
+    #[arg(conflicts_with = "update")]
     opcodes: Vec<String>,
-    /// Also list the forms that ptxas takes and the emulator does not have
+    /// List the forms that ptxas accepts and the emulator does not have
     #[arg(long)]
     unsupported: bool,
-    /// Also list the forms that ptxas refuses and the emulator takes
+    /// List the forms that ptxas rejects and the emulator accepts
     #[arg(long)]
     taken: bool,
-    /// List what ptxas says about each form that it refuses
+    /// List what ptxas says about each form that it rejects
     #[arg(long)]
     refusals: bool,
+    /// Write docs/ptx-forms.md
+    #[arg(long)]
+    update: bool,
 }
 
-/// Those that between them have every instruction.
-const TARGETS: &[&str] = &["sm_90a", "sm_100a", "sm_103a", "sm_120a"];
+/// Targets that have every instruction between them.
+const TARGETS: [&str; 4] = ["sm_90a", "sm_100a", "sm_103a", "sm_120a"];
 /// The newest `.version` of the ptxas whose answers count.
 const VERSION: &str = "9.5";
-/// Kernels in a text.
+/// The number of kernels in a text.
 const BATCH: usize = 2000;
 
-/// What was said of a form, for the target where most was said in favour.
+/// The answers about a form, for the target where most is accepted.
 #[derive(Clone, Debug, Default)]
 struct Answer {
+    /// Whether ptxas accepts it.
     taken: bool,
     /// Whether the emulator would run it.
     runs: bool,
@@ -51,72 +58,106 @@ struct Answer {
     unsupported: bool,
     ptxas: String,
     emulator: String,
+    target: &'static str,
+}
+
+/// The answers by form: a name of an instruction, an instruction with its operands, a statement or a declaration.
+type Answers = BTreeMap<String, Answer>;
+
+/// Everything that is compared.
+struct Comparison {
+    names: Answers,
+    /// Operands in place of those of each instruction.
+    operands: Answers,
+    /// Statements and declarations of the two lists.
+    written: Answers,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let wanted = |form: &Form| {
-        let opcode = form.name.split('.').next().unwrap_or_default();
-        args.opcodes.is_empty() || args.opcodes.iter().any(|o| o == opcode)
+    let comparison = if args.opcodes.is_empty() {
+        compare()?
+    } else {
+        let wanted = |form: &Form| {
+            let opcode = form.name.split('.').next().unwrap_or_default();
+            args.opcodes.iter().any(|o| o == opcode)
+        };
+        let forms: Vec<Form> = table::forms().into_iter().filter(wanted).collect();
+        Comparison { names: ask(&forms)?, operands: Answers::new(), written: Answers::new() }
     };
-    let forms: Vec<Form> = table::forms().into_iter().filter(wanted).collect();
-    let answers = ask(&forms)?;
-    let found = |wanted: fn(&Answer) -> bool| answers.iter().filter(move |(_, a)| wanted(a));
-    for (name, a) in found(is_lie) {
-        println!("called ill-formed: {name}: {}", a.emulator);
+    for answers in [&comparison.names, &comparison.operands, &comparison.written] {
+        let found = |wanted: fn(&Answer) -> bool| answers.iter().filter(move |(_, a)| wanted(a));
+        for (name, a) in found(is_lie) {
+            println!("called ill-formed: {name}: {}", a.emulator);
+        }
+        for (name, a) in found(is_lax).filter(|_| args.taken) {
+            println!("rejected by ptxas, accepted here: {name}: {}", a.ptxas);
+        }
+        for (name, _) in found(|a| a.taken && a.unsupported).filter(|_| args.unsupported) {
+            println!("unsupported: {name}");
+        }
+        for (name, a) in found(|a| !a.taken).filter(|_| args.refusals) {
+            let here = if a.unsupported { "called unsupported" } else { "rejected" };
+            println!("{here}: {name}: {}", a.ptxas);
+        }
     }
-    for (name, a) in found(is_lax).filter(|_| args.taken) {
-        println!("refused by ptxas, taken here: {name}: {}", a.ptxas);
+    if args.update {
+        fs::write(paths::root().join(page::PATH), page::text(&comparison))?;
+        println!("wrote {}", page::PATH);
     }
-    for (name, _) in found(|a| a.taken && a.unsupported).filter(|_| args.unsupported) {
-        println!("unsupported: {name}");
-    }
-    for (name, a) in found(|a| !a.taken).filter(|_| args.refusals) {
-        let here = if a.unsupported { "called unsupported" } else { "refused" };
-        println!("{here}: {name}: {}", a.ptxas);
-    }
-    println!("{}", summary(&answers));
+    print!("{}", page::summary(&comparison));
     Ok(())
 }
 
-/// That no form which ptxas takes is called ill-formed.
+/// Checks that no form which ptxas accepts is called ill-formed, and that the page with the forms is up to date.
 pub(crate) fn check() -> Result<()> {
-    let answers = ask(&table::forms())?;
-    let wrong: Vec<&str> = answers.iter().filter(|(_, a)| is_lie(a)).map(|(name, _)| name.as_str()).collect();
-    println!("{}", summary(&answers));
+    let comparison = compare()?;
+    print!("{}", page::summary(&comparison));
+    let all = [&comparison.names, &comparison.operands, &comparison.written];
+    let wrong: Vec<&str> =
+        all.iter().flat_map(|answers| answers.iter()).filter(|(_, a)| is_lie(a)).map(|(n, _)| n.as_str()).collect();
     ensure!(
         wrong.is_empty(),
-        "ptxas takes what the emulator calls ill-formed: {}; decode it, or add it to ptx-emu/src/isa/manual.rs",
+        "ptxas accepts what the emulator calls ill-formed: {}; decode it, call it unsupported, or add it to \
+         ptx-emu/src/isa/manual.rs",
         wrong.join(", ")
     );
+    let kept = fs::read_to_string(paths::root().join(page::PATH)).unwrap_or_default();
+    ensure!(kept == page::text(&comparison), "{} is out of date: cargo xtask forms --update", page::PATH);
     Ok(())
 }
 
+/// Returns true if the emulator claims that the text is invalid and ptxas accepts it.
 fn is_lie(a: &Answer) -> bool {
     a.taken && !a.runs && !a.unsupported
 }
 
+/// Returns true if ptxas rejects the text and the emulator runs it.
 fn is_lax(a: &Answer) -> bool {
     !a.taken && a.runs
 }
 
-fn summary(answers: &BTreeMap<String, Answer>) -> String {
-    let count = |wanted: fn(&Answer) -> bool| answers.values().filter(|a| wanted(a)).count();
-    format!(
-        "{} names, {} of them forms that ptxas takes: {} run, {} are unsupported, {} are called ill-formed; of the others, {} \
-         are taken here and {} called unsupported",
-        answers.len(),
-        count(|a| a.taken),
-        count(|a| a.taken && a.runs),
-        count(|a| a.taken && a.unsupported),
-        count(is_lie),
-        count(is_lax),
-        count(|a| !a.taken && a.unsupported),
-    )
+/// Asks about everything: names first, then other operands of the first form of each row that both accept.
+fn compare() -> Result<Comparison> {
+    let names = ask(&table::forms())?;
+    let representatives: Vec<(String, &'static str)> = table::rows()
+        .iter()
+        .filter_map(|row| {
+            let runs = |form: &&Form| names.get(&form.name).is_some_and(|a| a.taken && a.runs);
+            let form = row.iter().find(runs)?;
+            Some((form.line.clone(), names[&form.name].target))
+        })
+        .collect();
+    let ptxas = cuda_tools::ptxas()?;
+    let folder = tempfile::tempdir()?;
+    let operands = operands::substituted(&ptxas, folder.path(), &representatives)?;
+    let written = operands::written(&ptxas, folder.path())?;
+    Ok(Comparison { names, operands, written })
 }
 
-fn ask(forms: &[Form]) -> Result<BTreeMap<String, Answer>> {
-    let (ptxas, folder) = (cuda_tools::ptxas()?, tempfile::tempdir()?);
-    let mut answers = BTreeMap::<String, Answer>::new();
+fn ask(forms: &[Form]) -> Result<Answers> {
+    let ptxas = cuda_tools::ptxas()?;
+    let folder = tempfile::tempdir()?;
+    let mut lines = BTreeMap::<(&String, &String), Answer>::new();
     for target in TARGETS {
         for batch in forms.chunks(BATCH) {
             let text = text(target, batch);
@@ -130,26 +171,35 @@ fn ask(forms: &[Form]) -> Result<BTreeMap<String, Answer>> {
                     unsupported: said.is_some_and(|(unsupported, _)| *unsupported),
                     ptxas: refusals.get(&line).cloned().unwrap_or_default(),
                     emulator: said.map(|(_, what)| what.clone()).unwrap_or_default(),
+                    target,
                 };
-                let kept = answers.entry(form.name.clone()).or_default();
+                let kept = lines.entry((&form.name, &form.line)).or_default();
                 if rank(&answer) >= rank(kept) {
                     *kept = answer;
                 }
             }
         }
     }
+    let mut answers = Answers::new();
+    for ((name, _), answer) in lines {
+        let kept = answers.entry(name.clone()).or_default();
+        // One line of a name that is called ill-formed counts for the name.
+        if !is_lie(kept) && (is_lie(&answer) || rank(&answer) >= rank(kept)) {
+            *kept = answer;
+        }
+    }
     Ok(answers)
 }
 
-/// A form that a target has counts with what the emulator says there.
+/// Ranks answers, so that a form which a target has counts with what the emulator says there.
 fn rank(a: &Answer) -> u8 {
-    2 * u8::from(a.taken) + u8::from(a.runs || a.unsupported)
+    4 * u8::from(a.taken) + 2 * u8::from(a.runs) + u8::from(a.unsupported)
 }
 
 /// The line of the first form.
 const FIRST: u32 = 4;
 
-/// A kernel in a line for each form. The last one is wrong, so that ptxas stops before it makes code.
+/// Writes a kernel in a line for each form. The last one is wrong, so that ptxas stops before it makes code.
 fn text(target: &str, forms: &[Form]) -> String {
     let mut text = format!(".version {VERSION}\n.target {target}\n.address_size 64\n");
     for (i, form) in forms.iter().enumerate() {
@@ -170,7 +220,7 @@ fn text(target: &str, forms: &[Form]) -> String {
     text + ".visible .entry last() { is.no.instruction; }\n"
 }
 
-/// What ptxas says of the lines that it refuses.
+/// Returns what ptxas says of the lines that it rejects.
 fn refusals(ptxas: &Path, folder: &Path, target: &str, text: &str) -> Result<BTreeMap<u32, String>> {
     let source = folder.join("forms.ptx");
     fs::write(&source, text)?;
@@ -195,7 +245,7 @@ fn refusals(ptxas: &Path, folder: &Path, target: &str, text: &str) -> Result<BTr
     Ok(lines)
 }
 
-/// What the emulator says of the lines that it refuses, and whether it calls them unsupported.
+/// Returns what the emulator says of the lines that it rejects, and whether it calls them unsupported.
 fn emulated(text: &str) -> Result<BTreeMap<u32, (bool, String)>> {
     let module = Module::parse(text).map_err(|e| anyhow::anyhow!("{e}"))?;
     let line = |kernel: &RefusedKernel| {

@@ -474,12 +474,17 @@ const TYPES: &[(&str, u32)] = &[
     ("tf32x2", 64),
 ];
 
-/// Every name with its operands; where several operands were given for a name, one after the other.
+/// Returns every name with its operands. Where a name has several operands, they follow each other.
 pub(super) fn forms() -> Vec<Form> {
-    let simple = PATTERNS.iter().flat_map(|(pattern, operands)| {
-        expand(pattern).into_iter().map(|name| form(name, operands)).collect::<Vec<_>>()
-    });
-    simple.chain(matrices::products()).collect()
+    rows().into_iter().flatten().chain(matrices::products()).collect()
+}
+
+/// Returns the forms of each row of the table, without those of matrices.
+pub(super) fn rows() -> Vec<Vec<Form>> {
+    let row = |(pattern, operands): &(&str, &str)| {
+        expand(pattern).into_iter().map(|name| form(name, operands)).collect()
+    };
+    PATTERNS.iter().map(row).collect()
 }
 
 fn expand(pattern: &str) -> Vec<String> {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
-use ptx_emu::{ErrorKind, Kernel, Module, Param, ParseError, ParseErrors, RefusedKernel};
+use ptx_emu::{ErrorKind, Kernel, Module, Param, ParseError, ParseErrors};
 
 use super::proposal::{self, Prints};
 use crate::failure::Failure;
 use crate::terminal::{counted, printable};
 
-/// Forms that are named of a kernel before the others are counted.
+/// The number of errors and of forms that are named of a kernel before the others are counted.
 const NAMED: usize = 3;
 
 /// Prints the kernels, their parameters, and what each lacks.
@@ -30,7 +30,15 @@ pub(crate) fn list(path: &Path, module: &Module, prints: Prints) -> Result<(), F
     }
     for kernel in module.refused() {
         writeln!(out, "\n{}", signature(&kernel.name, &kernel.params))?;
-        write!(out, "{}", printable(&lacks(kernel)))?;
+        write!(out, "{}", printable(&lacks(&kernel.errors.0)))?;
+    }
+    for function in module.refused_functions() {
+        writeln!(out, "\nfunction {}, which no kernel above calls", printable(&function.name))?;
+        write!(out, "{}", printable(&lacks(&function.errors.0)))?;
+    }
+    if !module.declaration_errors().is_empty() {
+        writeln!(out, "\ndeclarations")?;
+        write!(out, "{}", printable(&lacks(module.declaration_errors())))?;
     }
     let variables: Vec<String> =
         module.variables().map(|v| format!("{} ({} bytes)", v.name, v.bytes)).collect();
@@ -40,8 +48,8 @@ pub(crate) fn list(path: &Path, module: &Module, prints: Prints) -> Result<(), F
     if let Some(kernel) = module.kernels().next() {
         writeln!(out, "\nTo run one:\n  {}", proposal::command(path, module, kernel, prints))?;
     }
-    if module.errors().iter().any(|error| error.kind == ErrorKind::IllFormed) {
-        return Err(Failure::Input("the text is wrong; ptxas refuses it too".into()));
+    if let Some(sentence) = ill_formed(path, module.errors()) {
+        return Err(Failure::Input(sentence));
     }
     match (runs, refused) {
         (_, 0) => Ok(()),
@@ -87,10 +95,26 @@ fn needs(kernel: &Kernel) -> String {
     parts.join(", ")
 }
 
-fn lacks(kernel: &RefusedKernel) -> String {
-    let ill = kernel.errors.0.iter().filter(|error| error.kind == ErrorKind::IllFormed);
-    let mut text: String = ill.take(NAMED).map(|error| format!("    {error}\n")).collect();
-    let forms = forms(&kernel.errors.0);
+/// Returns the number of errors in the text and the first of them, or `None` if everything in it could be read.
+fn ill_formed(path: &Path, errors: &[ParseError]) -> Option<String> {
+    let mut ill = errors.iter().filter(|error| error.kind == ErrorKind::IllFormed);
+    let first = ill.next()?;
+    let path = path.display();
+    let line = first.line;
+    Some(match ill.count() {
+        0 => format!("{path} has an error in line {line}: {}", printable(&first.what)),
+        more => format!("{path} has {} errors, the first in line {line}: {}", more + 1, printable(&first.what)),
+    })
+}
+
+/// Returns the first errors of the text and the first forms that the emulator lacks, and the numbers of the others.
+fn lacks(errors: &[ParseError]) -> String {
+    let ill: Vec<_> = errors.iter().filter(|error| error.kind == ErrorKind::IllFormed).collect();
+    let mut text: String = ill.iter().take(NAMED).map(|error| format!("    {error}\n")).collect();
+    if let more @ 1.. = ill.len().saturating_sub(NAMED) {
+        text += &format!("    and {}\n", counted(more, "more error"));
+    }
+    let forms = forms(errors);
     if !forms.is_empty() {
         let named: Vec<String> =
             forms.iter().take(NAMED).map(|(form, (n, line))| shown(form, *n, *line)).collect();
