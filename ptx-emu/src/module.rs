@@ -282,14 +282,8 @@ fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
     let mut of_module = errors;
     of_module.extend(of_variables);
     of_module.extend(doubles.iter().map(|double| double.error.clone()));
-    let common = Common {
-        source,
-        files: &ast.files,
-        target,
-        variables: &variables,
-        functions,
-        broken: &broken,
-    };
+    let common =
+        Common { source, files: &ast.files, target, variables: &variables, functions, broken: &broken };
     let version = common.target.version;
     let mut kernels = Vec::new();
     let mut refused = Vec::new();
@@ -539,10 +533,13 @@ fn encode(n: Number, ty: Type, at: At) -> Parsed<Vec<u8>> {
         (Number::F32(_), Type::F64 | Type::B64) => {
             return unsupported(at, format!("a hexadecimal single as the initial value of a {ty} variable"));
         }
-        (Number::F32(_) | Number::F64(_), Type::B8 | Type::B16 | Type::B128) | (Number::Int(_), Type::B128) => {
+        (Number::F32(_) | Number::F64(_), Type::B8 | Type::B16 | Type::B128)
+        | (Number::Int(_), Type::B128) => {
             return unsupported(at, format!("this initial value of a {ty} variable"));
         }
-        (Number::Int(_), _) => return error(at, format!("an integer as the initial value of a {ty} variable")),
+        (Number::Int(_), _) => {
+            return error(at, format!("an integer as the initial value of a {ty} variable"));
+        }
         _ => return error(at, format!("a float as the initial value of a {ty} variable")),
     };
     Ok(bits.to_le_bytes()[..ty.bytes() as usize].to_vec())

@@ -191,10 +191,60 @@ fn a_thread_is_followed_and_instructions_are_counted() {
     }
 }
 
+/// Forms of operands that ptxas accepts leave the values that an H100 leaves.
+#[test]
+fn operands_have_the_values_of_a_gpu() {
+    for (file, wanted) in [
+        ("selp-not", 11),
+        ("movpred-not", 11),
+        ("unary-plus", 16),
+        ("plus-float", 1_065_353_216),
+        ("warpsz-expr", 75),
+        ("managed-unused", 1),
+        ("managed", 5),
+        ("func-bad", 1),
+        ("variadic-unaligned", 1),
+    ] {
+        let end = emu(file, &["-k", "k", "--arg", "out=out:u32:1", "--expect", &format!("out={wanted}")]);
+        assert_eq!((end.code, end.err.as_str()), (Some(0), ""), "{file}: {}", end.out);
+    }
+}
+
+#[test]
+fn errors_outside_of_kernels_are_listed_by_place() {
+    let end = emu("func-bad", &[]);
+    assert_eq!(end.code, Some(2));
+    let function =
+        "\nfunction f, which no kernel above calls\n    line 4, column 67: `foo` is not an instruction\n";
+    assert!(end.out.contains(function), "{}", end.out);
+    let sentence =
+        "error: cli/tests/data/emu/func-bad.ptx has an error in line 4: `foo` is not an instruction\n";
+    assert_eq!(end.err, sentence);
+    for file in ["variadic-unaligned", "managed", "managed-unused"] {
+        assert_eq!(emu(file, &[]).code, Some(0), "{file}");
+    }
+}
+
+#[test]
+fn errors_that_are_left_out_are_counted() {
+    let end = emu("five-errors", &[]);
+    assert_eq!(end.code, Some(2));
+    assert!(end.out.contains("2 kernels, 1 of which cannot run"), "{}", end.out);
+    assert!(end.out.contains("\n    and 2 more errors\n"), "{}", end.out);
+    assert!(end.out.contains("\ndeclarations\n    line 4, column 9: `.b33` is not a type"), "{}", end.out);
+    let sentence = "has 6 errors, the first in line 4: `.b33` is not a type of a variable\n";
+    assert!(end.err.ends_with(sentence), "{}", end.err);
+    assert_eq!(emu("five-errors", &["-k", "free"]).code, Some(0));
+}
+
 #[test]
 fn what_cannot_be_used_is_named() {
     let cases: &[(&str, &[&str], &str)] = &[
-        ("syntax", &[], "error: the text is wrong; ptxas refuses it too\n"),
+        (
+            "syntax",
+            &[],
+            "error: cli/tests/data/emu/syntax.ptx has an error in line 7: `ret` where `;` was expected\n",
+        ),
         ("syntax", &["-k", "k"], "error: kernel k cannot run here:\nline 7, column 5: "),
         ("none", &[], "error: cannot read cli/tests/data/emu/none.ptx: "),
         ("clean", &["-k", "axpy"], "error: there is no kernel axpy; the module has saxpy, total\n"),

@@ -8,7 +8,7 @@ use crate::code::{Formal, Region, RegisterOperand, UNDECLARED_DYNAMIC};
 use crate::module::Param;
 use crate::parse::ast::{self, OperandKind, StateSpace, Statement, Variable};
 use crate::parse::types::Type;
-use crate::parse::{At, Error, Parsed, error};
+use crate::parse::{At, Error, Parsed, error, unsupported};
 
 /// First address of the shared space: not 0, so that a zero pointer is no variable.
 pub(crate) const SHARED_BASE: u32 = 1024;
@@ -108,6 +108,11 @@ impl<'a> Unit<'a> {
             }
             let slot = self.slot(v.ty, declaration, 0, v.name).slot;
             return Formal::Register(RegisterOperand { slot, bits: v.ty.bits() });
+        }
+        if v.count.is_none() {
+            let what = format!("`{}`, a parameter that takes any number of arguments", v.name);
+            self.errors.extend(unsupported::<()>(v.at, what).err());
+            return Formal::Local { offset: 0, bytes: 0 };
         }
         self.declare_local(v);
         match self.scopes[0].names.get(v.name) {

@@ -52,7 +52,10 @@ pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> D
     let incomplete = units.iter().any(|u| u.incomplete);
     errors.extend(units.iter_mut().flat_map(|u| u.errors.drain(..)));
     if incomplete && errors.is_empty() {
-        errors.push(Error { at: entry.at, what: "an error before this prevents the kernel from running".into() });
+        errors.push(Error {
+            at: entry.at,
+            what: "an error before this prevents the kernel from running".into(),
+        });
     }
     let mut code = Code {
         shared: layout.regions,

@@ -110,16 +110,19 @@ fn lacking_operand(inst: &ast::Inst<'_>, e: &Error) -> Option<String> {
     if e.what.starts_with("a barrier for 0 threads") {
         return Some(format!("{opcode} of 0 threads"));
     }
-    let of_other_spaces = ["cp", "createpolicy", "fence", "ldmatrix", "stmatrix", "tensormap"].contains(&opcode)
+    let of_other_spaces = ["cp", "createpolicy", "fence", "ldmatrix", "stmatrix", "tensormap"]
+        .contains(&opcode)
         || inst.mods.iter().any(|(suffix, _)| matches!(*suffix, ".async" | ".tensormap"));
     if of_other_spaces && e.what.ends_with(NARROW_ADDRESS) {
         return Some(format!("a 32-bit register as a global or generic address of {opcode}"));
     }
     let in_vector = |o: &ast::Operand<'_>| match &o.kind {
-        OperandKind::Vector(elements) => elements.iter().find(|element| element.at == e.at).map(|e| match e.kind {
-            OperandKind::Number(_) | OperandKind::Sink | OperandKind::Sum(..) => Some(()),
-            _ => None,
-        }),
+        OperandKind::Vector(elements) => {
+            elements.iter().find(|element| element.at == e.at).map(|e| match e.kind {
+                OperandKind::Number(_) | OperandKind::Sink | OperandKind::Sum(..) => Some(()),
+                _ => None,
+            })
+        }
         _ => None,
     };
     if inst.operands.iter().find_map(in_vector).flatten().is_some() {
@@ -131,7 +134,9 @@ fn lacking_operand(inst: &ast::Inst<'_>, e: &Error) -> Option<String> {
             Some(format!("this move of the address of `{name}`"))
         }
         OperandKind::Not(_) if opcode == "movmatrix" => Some("movmatrix of a predicate".into()),
-        OperandKind::Number(ast::Number::F32(_)) if opcode == "fns" => Some("fns of a hexadecimal single".into()),
+        OperandKind::Number(ast::Number::F32(_)) if opcode == "fns" => {
+            Some("fns of a hexadecimal single".into())
+        }
         OperandKind::Number(ast::Number::Int(n)) if n < 0 && matches!(opcode, "cp" | "wgmma") => {
             Some(format!("{opcode} with the count {n}"))
         }

@@ -1,7 +1,7 @@
 //! Names of a kernel: registers and their slots, labels, constants and special registers.
 
-use super::{IS_VARIABLE, UNDECLARED, Unit};
 use super::declare::Declared;
+use super::{IS_VARIABLE, UNDECLARED, Unit};
 use crate::code::{Constant, Special};
 use crate::exec::regs::Bank;
 use crate::parse::types::Type;

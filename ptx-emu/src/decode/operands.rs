@@ -396,10 +396,7 @@ impl<'d, 'a> Decode<'d, 'a> {
                 // Narrow registers are extended with zeros, as the lanes of a 16-bit register hold them already.
                 16 if int => Ok(Address { slot: register.slot, wide: false, offset }),
                 32 if int && short => Ok(Address { slot: register.slot, wide: false, offset }),
-                _ => error(
-                    o.at,
-                    format!("`{name}` is a {} {NARROW_ADDRESS}", register.ty),
-                ),
+                _ => error(o.at, format!("`{name}` is a {} {NARROW_ADDRESS}", register.ty)),
             };
         }
         // Of an instruction that names no space, the address of a shared variable is a generic one.

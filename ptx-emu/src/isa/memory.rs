@@ -370,7 +370,10 @@ fn transfer(
     if let (Space::Const, OperandKind::Address(Some(name), _)) = (s.space, &d.operand(at).kind)
         && d.register(name, d.operand(at).at).is_some_and(|r| r.ty.bits() == 32)
     {
-        return unsupported(d.operand(at).at, format!("`{name}`, a 32-bit register, as an address in .const"));
+        return unsupported(
+            d.operand(at).at,
+            format!("`{name}`, a 32-bit register, as an address in .const"),
+        );
     }
     let address =
         d.address(at, matches!(s.space, Space::Shared | Space::Cluster | Space::Local | Space::Param))?;

@@ -218,7 +218,9 @@ fn signed(sign: char, value: Value, at: At) -> Parsed<Value> {
         ('~', Value::Unsigned(v)) => Value::Unsigned(!v),
         ('!', Value::Signed(v)) => Value::truth(v == 0),
         ('!', Value::Unsigned(v)) => Value::truth(v == 0),
-        ('-' | '+', _) => return error(at, format!("`{sign}` in front of a hexadecimal single such as 0f3f800000")),
+        ('-' | '+', _) => {
+            return error(at, format!("`{sign}` in front of a hexadecimal single such as 0f3f800000"));
+        }
         _ => return error(at, format!("`{sign}` takes an integer")),
     })
 }

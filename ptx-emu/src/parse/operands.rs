@@ -85,7 +85,9 @@ impl<'a> Parser<'a> {
             self.expect(']')?;
             return match coordinates.kind {
                 OperandKind::Vector(coordinates) => Ok(OperandKind::Tensor(map, coordinates)),
-                OperandKind::Name(_) | OperandKind::Number(_) => Ok(OperandKind::Tensor(map, vec![coordinates])),
+                OperandKind::Name(_) | OperandKind::Number(_) => {
+                    Ok(OperandKind::Tensor(map, vec![coordinates]))
+                }
                 _ => error(coordinates.at, "coordinates in braces were expected"),
             };
         }
@@ -146,7 +148,9 @@ impl<'a> Parser<'a> {
                 let Some(element) = element else {
                     // ptxas 13.5 accepts elements that a vector of two does not have.
                     return match super::vectors::element(part) {
-                        Some(_) => unsupported(at, format!("`{name}{part}`, beyond the elements of `{name}`")),
+                        Some(_) => {
+                            unsupported(at, format!("`{name}{part}`, beyond the elements of `{name}`"))
+                        }
                         None => self.unexpected("an element such as .x"),
                     };
                 };

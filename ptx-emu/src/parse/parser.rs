@@ -223,7 +223,9 @@ impl<'a> Parser<'a> {
                     return;
                 }
                 // These stand in no braces or parentheses, so that a missing one hides no kernel.
-                Token::Dot(".entry" | ".func" | ".visible" | ".weak") if self.at > start && !linking => return,
+                Token::Dot(".entry" | ".func" | ".visible" | ".weak") if self.at > start && !linking => {
+                    return;
+                }
                 Token::Name(name) if !named => {
                     named = true;
                     self.broken.push(name);

@@ -78,11 +78,8 @@ fn errors_of_declarations_concern_their_users() {
     ];
     for declaration in rows {
         let user = if declaration.contains(".func") { "call g, ();" } else { "ld.global.u32 %r, [g];" };
-        let text = format!(
-            "{HEAD}{declaration}\n{}{}",
-            storing("free", "mov.u32 %r, 1;"),
-            storing("user", user)
-        );
+        let text =
+            format!("{HEAD}{declaration}\n{}{}", storing("free", "mov.u32 %r, 1;"), storing("user", user));
         let module = Module::parse(&text).unwrap_or_else(|e| panic!("{declaration}: {e}"));
         assert_eq!(stored(&module, "free"), 1, "{declaration}");
         assert!(module.kernel("user").is_err(), "{declaration}");
@@ -104,22 +101,25 @@ fn broken_variables_are_broken_for_others() {
     let found: Vec<_> = module.errors().iter().map(|e| (e.line, e.what.as_str())).collect();
     assert_eq!(
         found,
-        [
-            (4, "`.b99` is not a type of a variable"),
-            (7, "unsupported in ptx-emu: the declaration of `c`"),
-        ]
+        [(4, "`.b99` is not a type of a variable"), (7, "unsupported in ptx-emu: the declaration of `c`"),]
     );
 }
 
 #[test]
 fn functions_that_no_kernel_calls_are_reported_by_name() {
     let rows = [
-        (".func f(.param .b32 a) { .reg .b32 %q<2>; mov.b32 %q1, 1; foo.b32 %q1; ret; }", "`foo` is not an instruction"),
+        (
+            ".func f(.param .b32 a) { .reg .b32 %q<2>; mov.b32 %q1, 1; foo.b32 %q1; ret; }",
+            "`foo` is not an instruction",
+        ),
         (".func f() { .reg .b32 %q; add.u32 %q, %q; ret; }", "`add.u32` takes 3 operands, not 2"),
         (".func f() { bra NOWHERE; }", "there is no label `NOWHERE` in this scope"),
         (".func f() { call h, (); ret; }", "`h` is not declared as a function"),
         (".func f() { .reg .b32 %q; mov.u32 %q, ; ret; }", "`;` where an operand was expected"),
-        (".func f() { .shared .b8 s[99999]; st.shared.u8 [s], 1; ret; }", "99999 bytes of static shared memory, at most 49152"),
+        (
+            ".func f() { .shared .b8 s[99999]; st.shared.u8 [s], 1; ret; }",
+            "99999 bytes of static shared memory, at most 49152",
+        ),
         (".func f() { .reg .b32 %q, %q; ret; }", "`%q` is declared twice in this scope"),
     ];
     for (function, wanted) in rows {
@@ -184,7 +184,8 @@ fn kernels_of_one_name_are_refused() {
 /// Uses of registers that are not declared are one error for each family.
 #[test]
 fn one_missing_declaration_is_one_error() {
-    let body = "reg .u32 %x<9>; mov.u32 %x1, 1; add.u32 %x2, %x1, %x1; add.u32 %x3, %x2, %x2; mov.u32 %r, %x3;";
+    let body =
+        "reg .u32 %x<9>; mov.u32 %x1, 1; add.u32 %x2, %x1, %x1; add.u32 %x3, %x2, %x2; mov.u32 %r, %x3;";
     let text = format!("{HEAD}{}", storing("k", body));
     let module = Module::parse(&text).unwrap_or_else(|e| panic!("{e}"));
     let found: Vec<_> = module.errors().iter().map(|e| e.what.as_str()).collect();
@@ -201,10 +202,46 @@ fn one_missing_declaration_is_one_error() {
 #[test]
 fn random_declarations_are_refused_or_laid_out() {
     const PARTS: &[&str] = &[
-        ".global", ".const", ".shared", ".attribute(.managed)", ".attribute(", ".unified(1,2)", ".align 8", ".u32", ".v2",
-        ".b8", ".f64", " g", " h", "[2]", "[]", "[4][4]", "=", "{", "}", "{1,2}", "{{1},{2,3}}", ",", "1", "-1.0", "g+4",
-        "generic(g)", "0xff(g)", ";", ".extern", ".func", ".entry", "(", ")", ".param .b8 v[]", "WARP_SZ", "<4>", "{ ret; }",
-        ".texref", ".alias g, h;", "[99999999999]",
+        ".global",
+        ".const",
+        ".shared",
+        ".attribute(.managed)",
+        ".attribute(",
+        ".unified(1,2)",
+        ".align 8",
+        ".u32",
+        ".v2",
+        ".b8",
+        ".f64",
+        " g",
+        " h",
+        "[2]",
+        "[]",
+        "[4][4]",
+        "=",
+        "{",
+        "}",
+        "{1,2}",
+        "{{1},{2,3}}",
+        ",",
+        "1",
+        "-1.0",
+        "g+4",
+        "generic(g)",
+        "0xff(g)",
+        ";",
+        ".extern",
+        ".func",
+        ".entry",
+        "(",
+        ")",
+        ".param .b8 v[]",
+        "WARP_SZ",
+        "<4>",
+        "{ ret; }",
+        ".texref",
+        ".alias g, h;",
+        "[99999999999]",
     ];
     let mut state = 5u64;
     let mut below = |n: usize| {

@@ -22,7 +22,8 @@ fn result(statement: &str) -> u32 {
     let text = kernel(&body).replace(".visible .entry", &format!("{module}.visible .entry"));
     // Threads that use the same shared memory without order would race.
     let block = if statement.contains("sh") && !statement.contains("shfl") { 1 } else { 32 };
-    let (out, _) = launch(&text, &[0; 4], 4, Setup { block, ..SETUP }).unwrap_or_else(|fault| panic!("{fault}"));
+    let (out, _) =
+        launch(&text, &[0; 4], 4, Setup { block, ..SETUP }).unwrap_or_else(|fault| panic!("{fault}"));
     u32::from_le_bytes([out[0], out[1], out[2], out[3]])
 }
 
@@ -299,14 +300,61 @@ fn arrays_belong_to_their_scopes() {
 #[test]
 fn random_operands_are_refused_or_run() {
     const PARTS: &[&str] = &[
-        "5", "-", "+", "!", "~", "(", ")", "*", "<<", "?", ":", "WARP_SZ", "%r1", "%p1", "sh", "[", "]", "1.0", ".5",
-        "0f3f800000", "{", "}", ",", "_", "|", "%tid.x", "0x7fffffffffffffff", "-9223372036854775808", "/", " % ", "U", ".w",
-        "sh[1]", "lo", ".b0", "(.u64)", "1e5", "==",
+        "5",
+        "-",
+        "+",
+        "!",
+        "~",
+        "(",
+        ")",
+        "*",
+        "<<",
+        "?",
+        ":",
+        "WARP_SZ",
+        "%r1",
+        "%p1",
+        "sh",
+        "[",
+        "]",
+        "1.0",
+        ".5",
+        "0f3f800000",
+        "{",
+        "}",
+        ",",
+        "_",
+        "|",
+        "%tid.x",
+        "0x7fffffffffffffff",
+        "-9223372036854775808",
+        "/",
+        " % ",
+        "U",
+        ".w",
+        "sh[1]",
+        "lo",
+        ".b0",
+        "(.u64)",
+        "1e5",
+        "==",
     ];
     const STARTS: &[&str] = &[
-        "add.s32 %r0, %r1, ", "mov.u32 %r0, ", "ld.shared.u32 %r0, ", "st.shared.v2.u32 [sh], ", "selp.b32 %r0, 1, 2, ",
-        "mov.pred %p0, ", "bar.sync ", "shfl.sync.idx.b32 %r0, %r1, ", "setp.eq.and.u32 %p0, %r1, ", "cvt.u64.u32 %l0, ",
-        "vmad.s32.s32.s32 %r0, ", "call ", "mov.b64 ", "tex.1d.v4.f32.s32 ", "atom.shared.add.u32 %r0, ",
+        "add.s32 %r0, %r1, ",
+        "mov.u32 %r0, ",
+        "ld.shared.u32 %r0, ",
+        "st.shared.v2.u32 [sh], ",
+        "selp.b32 %r0, 1, 2, ",
+        "mov.pred %p0, ",
+        "bar.sync ",
+        "shfl.sync.idx.b32 %r0, %r1, ",
+        "setp.eq.and.u32 %p0, %r1, ",
+        "cvt.u64.u32 %l0, ",
+        "vmad.s32.s32.s32 %r0, ",
+        "call ",
+        "mov.b64 ",
+        "tex.1d.v4.f32.s32 ",
+        "atom.shared.add.u32 %r0, ",
     ];
     let mut state = 3u64;
     let mut below = |n: usize| {

@@ -113,8 +113,12 @@ pub(crate) fn check() -> Result<()> {
     let comparison = compare()?;
     print!("{}", page::summary(&comparison));
     let all = [&comparison.names, &comparison.operands, &comparison.written];
-    let wrong: Vec<&str> =
-        all.iter().flat_map(|answers| answers.iter()).filter(|(_, a)| is_lie(a)).map(|(n, _)| n.as_str()).collect();
+    let wrong: Vec<&str> = all
+        .iter()
+        .flat_map(|answers| answers.iter())
+        .filter(|(_, a)| is_lie(a))
+        .map(|(n, _)| n.as_str())
+        .collect();
     ensure!(
         wrong.is_empty(),
         "ptxas accepts what the emulator calls ill-formed: {}; decode it, call it unsupported, or add it to \

@@ -99,9 +99,7 @@ pub(super) fn substituted(
 fn kernel(number: usize, statement: &str) -> String {
     let bytes = if statement.contains("%b") { " .reg .b8 %b<9>;" } else { "" };
     let quads = if statement.contains("%q") { " .reg .b128 %q<9>;" } else { "" };
-    format!(
-        ".visible .entry k{number}({PARAMETERS}) {{ {REGISTERS}{bytes}{quads} {statement} L: E: ret; }}"
-    )
+    format!(".visible .entry k{number}({PARAMETERS}) {{ {REGISTERS}{bytes}{quads} {statement} L: E: ret; }}")
 }
 
 /// Writes an instruction with each of its operands replaced.
@@ -154,7 +152,7 @@ fn ask(
 ) -> Result<BTreeMap<String, Answer>> {
     let head = format!(".version {VERSION}\n.target {target}\n.address_size 64\n{MODULE}");
     let refusals = refusals(ptxas, folder, target, &head, lines)?;
-    let emulated = emulated(&head, lines)?;
+    let emulated = if lines.is_empty() { BTreeMap::new() } else { emulated(&head, lines)? };
     let mut answers = BTreeMap::new();
     for (i, name) in names.iter().enumerate() {
         let said = emulated.get(&i);
@@ -261,15 +259,23 @@ fn refusal(message: &str) -> Option<(usize, &str)> {
 /// Returns what the emulator says of the lines that it refuses, by their number.
 fn emulated(head: &str, lines: &[String]) -> Result<BTreeMap<usize, (ErrorKind, String)>> {
     let text = format!("{head}{}\n", lines.join("\n"));
-    let errors = match Module::parse(&text) {
-        Ok(module) => module.errors().to_vec(),
-        Err(errors) => errors.0,
+    let errors = match (Module::parse(&text), lines.len()) {
+        (Ok(module), _) => module.errors().to_vec(),
+        (Err(errors), 1) => errors.0,
+        // A line that makes the whole text unusable hides the errors of others.
+        (Err(_), n) => {
+            let (left, right) = lines.split_at(n / 2);
+            let mut refused = emulated(head, left)?;
+            refused.extend(emulated(head, right)?.into_iter().map(|(number, said)| (number + n / 2, said)));
+            return Ok(refused);
+        }
     };
     let first = head.lines().count() + 1;
     let mut refused = BTreeMap::new();
     for error in errors {
         let number = (error.line as usize).checked_sub(first);
-        let number = number.with_context(|| format!("the emulator refuses the first declarations: {error}"))?;
+        let number =
+            number.with_context(|| format!("the emulator refuses the first declarations: {error}"))?;
         refused.entry(number).or_insert((error.kind, error.what));
     }
     Ok(refused)

@@ -103,7 +103,9 @@ fn ill_formed(path: &Path, errors: &[ParseError]) -> Option<String> {
     let line = first.line;
     Some(match ill.count() {
         0 => format!("{path} has an error in line {line}: {}", printable(&first.what)),
-        more => format!("{path} has {} errors, the first in line {line}: {}", more + 1, printable(&first.what)),
+        more => {
+            format!("{path} has {} errors, the first in line {line}: {}", more + 1, printable(&first.what))
+        }
     })
 }
 
