@@ -48,7 +48,7 @@ impl Code {
         self.routines.iter().any(asks)
     }
 
-    /// The dynamic shared memory, if the kernel declares it.
+    /// Returns the dynamic shared memory, if the kernel declares it.
     pub(crate) fn declared_dynamic(&self) -> Option<&Region> {
         self.shared.iter().find(|region| region.dynamic && region.name != UNDECLARED_DYNAMIC)
     }

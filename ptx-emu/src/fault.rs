@@ -92,7 +92,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// The position of a class among causes and consequences: what a fault of a lower rank breaks may show as a fault of a
+    /// Returns the position of a class among causes and consequences: what a fault of a lower rank breaks may show as a fault of a
     /// higher rank elsewhere. For example, a barrier that part of a warp misses orders nothing, so that accesses race.
     pub fn rank(self) -> u8 {
         match self {
@@ -130,7 +130,7 @@ impl Class {
         }
     }
 
-    /// Whether a barrier that other warps of the block miss may be the cause.
+    /// Returns true if a barrier that other warps of the block miss may be the cause.
     pub(crate) fn may_follow_from_barriers(self) -> bool {
         matches!(
             self,

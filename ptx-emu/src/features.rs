@@ -325,7 +325,7 @@ const SPECIFIC: &[&str] = &["setmaxnreg", "wgmma"];
 const SPECIFIC_TYPES: &[&str] = &[".e2m1x2", ".e2m3x2", ".e3m2x2", ".ue8m0x2"];
 
 impl Target {
-    /// Whether the lanes of a warp are scheduled independently (independent thread scheduling, from Volta on).
+    /// Returns true if the lanes of a warp are scheduled independently (independent thread scheduling, from Volta on).
     pub(crate) fn schedules_lanes_independently(&self) -> bool {
         self.sm >= 70
     }

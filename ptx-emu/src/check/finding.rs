@@ -58,7 +58,7 @@ impl Problem {
         }
     }
 
-    /// The position of its class among causes and consequences, as [`Class::rank`](crate::Class::rank).
+    /// Returns the position of its class among causes and consequences, as [`Class::rank`](crate::Class::rank).
     pub fn rank(&self) -> u8 {
         match self {
             Problem::Fault(fault) => fault.class.rank(),

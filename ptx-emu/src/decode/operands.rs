@@ -80,7 +80,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         target.sm < 70 || target.version < (6, 4)
     }
 
-    /// Whether the target schedules the lanes of a warp independently.
+    /// Returns true if the target schedules the lanes of a warp independently.
     pub(crate) fn schedules_independently(&self) -> bool {
         self.unit.common.target.schedules_lanes_independently()
     }

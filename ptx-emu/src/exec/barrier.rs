@@ -87,13 +87,13 @@ pub(super) struct BarrierUse {
 }
 
 impl BarrierUse {
-    /// The number of the barrier within its block.
+    /// Returns the number of the barrier within its block.
     pub(super) fn number(self) -> u32 {
         self.id % COUNT as u32
     }
 }
 
-/// Whether a barrier writes a register.
+/// Returns true if a barrier writes a register.
 pub(super) fn reduces(kind: BarrierKind) -> bool {
     match kind {
         BarrierKind::Popc { .. } | BarrierKind::And { .. } | BarrierKind::Or { .. } => true,
@@ -134,7 +134,7 @@ impl Worker<'_, '_> {
         Ok(BarrierUse { id: id + COUNT as u32 * w.rank, count })
     }
 
-    /// The lanes in which the predicate of a reduction holds.
+    /// Returns the lanes in which the predicate of a reduction holds.
     pub(super) fn holds(&self, w: &Warp, mask: u32, kind: BarrierKind) -> Checked<u32> {
         match kind {
             BarrierKind::Popc { pred: p, .. }
@@ -144,7 +144,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// The warp arrives at a barrier with the lanes of a mask. Returns true if it must wait.
+    /// Lets the warp arrive at a barrier with the lanes of a mask. Returns true if it must wait.
     pub(super) fn arrive(
         &mut self,
         w: &mut Warp,

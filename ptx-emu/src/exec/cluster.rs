@@ -256,7 +256,7 @@ impl Worker<'_, '_> {
         self.cluster.warps[w.index as usize].together = true;
     }
 
-    /// Whether all lanes of a warp have come to a wait.
+    /// Returns true if all lanes of a warp have come to a wait.
     pub(super) fn is_together(&self, w: &Warp) -> bool {
         self.cluster.warps[w.index as usize].together
     }

@@ -81,7 +81,7 @@ const MASK: u32 = 4;
 const HOLDS: u32 = 0;
 const P: u32 = 1;
 
-/// The register with the mask of a `.sync` instruction.
+/// Returns the register with the mask of a `.sync` instruction.
 fn mask_register(op: &Op) -> Option<u32> {
     match op {
         Op::Shuffle(s) => Some(s.mask),
@@ -94,7 +94,7 @@ fn mask_register(op: &Op) -> Option<u32> {
     }
 }
 
-/// Whether all lanes of the warp must execute an instruction together.
+/// Returns true if all lanes of the warp must execute an instruction together.
 fn is_aligned(op: &Op) -> bool {
     matches!(
         op,
@@ -116,7 +116,7 @@ fn is_aligned(op: &Op) -> bool {
     )
 }
 
-/// The register and the predicate that an instruction writes.
+/// Returns the register and the predicate that an instruction writes.
 fn results(op: &Op) -> (Option<u32>, Option<u32>) {
     match op {
         Op::Shuffle(s) => (s.d, s.p),
@@ -129,7 +129,7 @@ fn results(op: &Op) -> (Option<u32>, Option<u32>) {
     }
 }
 
-/// An instruction with the registers of the auxiliary warp.
+/// Returns an instruction with the registers of the auxiliary warp.
 fn auxiliary(op: &Op) -> Op {
     match op {
         Op::Shuffle(s) => Op::Shuffle(Box::new(Shuffle {
@@ -218,7 +218,7 @@ fn copy_results(w: &mut Warp, from: &Regs, mask: u32, op: &Op) {
 }
 
 impl Warp {
-    /// The lanes of a mask that are waited for and are not among `arrived`.
+    /// Returns the lanes of a mask that are waited for and are not among `arrived`.
     fn missing(&self, named: u32, arrived: u32) -> u32 {
         named & self.live & !(self.exited & !self.forced) & !arrived
     }
@@ -263,7 +263,7 @@ impl Worker<'_, '_> {
         self.arrived(w)
     }
 
-    /// A group of lanes that name the same mask and lack some of its lanes. There is none if the masks are wrong, which
+    /// Returns a group of lanes that name the same mask and lack some of its lanes. There is none if the masks are wrong, which
     /// the instruction itself reports.
     fn incomplete_group(&self, w: &Warp, mask: u32, masks: &[u32; 32]) -> Option<u32> {
         let mut left = mask;
@@ -300,7 +300,7 @@ impl Worker<'_, '_> {
         self.park_for_warp(w, mask, MeetingPlace::Cluster)
     }
 
-    /// Lanes wait for all others of their warp.
+    /// Parks lanes that wait for all others of their warp.
     fn park_for_warp(&mut self, w: &mut Warp, mask: u32, at: MeetingPlace) -> Checked<Gathering> {
         let kind = self.kind(w.now.pc);
         w.park_here(
@@ -311,7 +311,7 @@ impl Worker<'_, '_> {
         self.arrived(w)
     }
 
-    /// The opcode of an instruction, with its qualifiers in one order and without those that change nothing.
+    /// Returns the opcode of an instruction, with its qualifiers in one order and without those that change nothing.
     fn kind(&self, pc: u32) -> String {
         let (opcode, _) = parts(&self.grid.code.places[pc as usize]);
         let mut parts: Vec<&str> = opcode.split('.').filter(|part| *part != "cta").collect();
@@ -319,13 +319,13 @@ impl Worker<'_, '_> {
         parts.join(".")
     }
 
-    /// Lanes wait: completes the groups that are complete now, and lets other lanes run.
+    /// Executes the instructions of groups that are complete after lanes have arrived, and lets other lanes run.
     fn arrived(&mut self, w: &mut Warp) -> Checked<Gathering> {
         self.forget_pending();
         Ok(if self.complete_meetings(w)? { Gathering::Waits } else { Gathering::Elsewhere })
     }
 
-    /// Lanes are about to wait for an mbarrier, and the whole warp with them: lets others run first.
+    /// Lets other lanes run first where lanes are about to wait for an mbarrier, because the whole warp waits with them.
     fn let_others_run(&mut self, w: &mut Warp) -> Gathering {
         match w.runnable() {
             Some(next) => {
@@ -438,7 +438,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// All lanes of a warp have arrived at a barrier, at several instructions. Returns true if the warp must wait.
+    /// Executes a barrier at which all lanes of a warp have arrived, at several instructions. Returns true if the warp must wait.
     fn arrive_together(
         &mut self,
         w: &mut Warp,
@@ -478,7 +478,7 @@ impl Worker<'_, '_> {
         Ok(waits)
     }
 
-    /// All lanes of a warp have come to a wait at the barrier of the cluster. The first strand executes it for all of them.
+    /// Lets the first strand execute a wait at the barrier of the cluster for all lanes of the warp.
     fn wait_together(&mut self, w: &mut Warp, meeting: &Meeting, arrived: u32) {
         let Some(first) = w.apart.iter().position(|s| s.meeting() == Some(meeting)) else { return };
         // The running strand has no lanes left, since all of them have arrived.
@@ -491,7 +491,7 @@ impl Worker<'_, '_> {
         self.set_together(w);
     }
 
-    /// The running lanes have ended or have returned from a call: continues with others of the warp.
+    /// Continues with other lanes of the warp after the running ones have ended or returned from a call.
     #[cold]
     pub(super) fn schedule(&mut self, w: &mut Warp) -> Checked<Scheduled> {
         self.forget_pending();
@@ -520,7 +520,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// The running lanes poll: runs others of the warp that have not polled since. Returns false if there are none.
+    /// Runs lanes of the warp that have not polled since, in place of the running ones, which poll. Returns false if there are none.
     pub(super) fn run_others(&mut self, w: &mut Warp) -> Checked<bool> {
         if w.lanes() & !w.now.mask != 0 {
             let polling = w.now.mask;
@@ -544,7 +544,7 @@ impl Worker<'_, '_> {
         Ok(progress)
     }
 
-    /// The lanes of a warp that wait for others of it, as part of a sentence about the warp.
+    /// Describes the lanes of a warp that wait for others of it, as part of a sentence about the warp.
     pub(super) fn waiting_lanes(&self, w: &Warp) -> String {
         let waiting = w.apart.iter().filter(|strand| strand.meeting().is_some());
         let lanes = waiting.map(|strand| {
@@ -557,7 +557,7 @@ impl Worker<'_, '_> {
         lanes.collect()
     }
 
-    /// The fault of lanes that wait for others of their warp which never arrive.
+    /// Returns the fault of lanes that wait for others of their warp which never arrive.
     fn never_met(&mut self, w: &mut Warp) -> Box<Fault> {
         let Some(first) = w.apart.iter().position(|strand| strand.meeting().is_some()) else {
             return self.fault(w, w.now.mask, Class::InactiveLane, "lanes of the warp wait for each other");
@@ -626,7 +626,7 @@ impl Worker<'_, '_> {
     }
 }
 
-/// A meeting at which all lanes that are waited for have arrived, and these lanes.
+/// Returns a meeting at which all lanes that are waited for have arrived, and these lanes.
 fn complete_meeting(w: &Warp) -> Option<(Meeting, u32)> {
     let meetings = w.apart.iter().filter_map(Strand::meeting);
     let with_lanes = meetings.map(|meeting| {

@@ -519,7 +519,7 @@ impl Worker<'_, '_> {
         fault
     }
 
-    /// The dynamic shared memory that an access lies behind, if the kernel has some and a launch can give it so much.
+    /// Describes the dynamic shared memory that an access lies behind, if the kernel has some and a launch can give it so much.
     fn beyond_dynamic(&self, at: u64, bytes: u32) -> Option<String> {
         let region = self.grid.code.declared_dynamic()?;
         let given = self.grid.launch.dynamic_shared;

@@ -208,7 +208,7 @@ impl Worker<'_, '_> {
         })
     }
 
-    /// Other lanes run than those that were about to execute an instruction: nothing was computed.
+    /// Forgets the instruction that lanes were about to execute, because other lanes run in their place.
     pub(super) fn forget_pending(&mut self) {
         self.forget_pending_values();
         self.forget_pending_pointers();

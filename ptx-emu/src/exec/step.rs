@@ -276,8 +276,8 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// The running lanes have come to where they reconverge, or have ended: continues with the lanes that come next. Not a
-    /// part of the interpreter loop, which is faster without it.
+    /// Continues with the lanes that come next after the running ones have reconverged or ended. It is not a part of the
+    /// interpreter loop, which is faster without it.
     #[inline(never)]
     fn continue_elsewhere(&mut self, w: &mut Warp) -> Checked<Option<Pause>> {
         while w.now.pc == w.now.join && w.now.mask != 0 {

@@ -67,7 +67,7 @@ impl Context {
         self.stack.iter().chain([&self.now]).chain(self.calls.iter().map(|call| &call.now))
     }
 
-    /// The lanes of the context, some of which may have exited.
+    /// Returns the lanes of the context, some of which may have exited.
     pub(super) fn lanes(&self) -> u32 {
         self.frames().fold(0, |all, frame| all | frame.mask)
     }
@@ -86,7 +86,7 @@ impl Context {
         all.zip(floors.windows(2)).map(level).collect()
     }
 
-    /// Whether the first calls of two contexts, `depth` in number, are the same ones.
+    /// Returns true if the first `depth` calls of two contexts are the same.
     fn shares_calls(&self, other: &Context, depth: usize) -> bool {
         if self.calls.len() < depth || other.calls.len() < depth {
             return false;
@@ -99,7 +99,7 @@ impl Context {
         (0..depth).all(same)
     }
 
-    /// Whether lanes of this context may come to a place where the lanes of the innermost call of `other` are, and would
+    /// Returns true if lanes of this context may come to a place where the lanes of the innermost call of `other` are, and would
     /// reconverge with them there.
     fn comes_to(&self, other: &Context, code: &Code) -> bool {
         let depth = other.calls.len();
@@ -112,7 +112,7 @@ impl Context {
         }
     }
 
-    /// Whether both contexts are at the same instructions of the same calls.
+    /// Returns true if both contexts are at the same instructions of the same calls.
     fn is_beside(&self, other: &Context) -> bool {
         let position = |frame: &Frame| if frame.mask == 0 { None } else { Some((frame.pc, frame.join)) };
         let same = |(a, b): (&Level, &Level)| {
@@ -194,7 +194,7 @@ impl Strand {
         matches!(self.state, StrandState::Polled)
     }
 
-    /// The lanes that the strand waits for, those that have arrived among them.
+    /// Returns the instruction at which the strand waits for other lanes.
     pub(super) fn meeting(&self) -> Option<&Meeting> {
         match &self.state {
             StrandState::Waits(meeting) => Some(meeting),
@@ -204,7 +204,7 @@ impl Strand {
 }
 
 impl Warp {
-    /// Every frame: of the running lanes, of those that wait for them, and of those that run apart.
+    /// Iterates over every frame: of the running lanes, of those that wait for them, and of those that run apart.
     pub(super) fn frames(&self) -> impl Iterator<Item = &Frame> {
         let callers = self.calls.iter().map(|call| &call.now);
         let apart = self.apart.iter().flat_map(|strand| strand.context.frames());
@@ -239,14 +239,14 @@ impl Warp {
         }
     }
 
-    /// The lanes that run or wait for the running ones, and have not exited.
+    /// Returns the lanes that run or wait for the running ones, and have not exited.
     pub(super) fn lanes(&self) -> u32 {
         let callers = self.calls.iter().map(|call| &call.now);
         let frames = self.stack.iter().chain([&self.now]).chain(callers);
         frames.fold(0, |all, frame| all | frame.mask) & self.present()
     }
 
-    /// The lanes that are in other strands than the running one, and have not exited.
+    /// Returns the lanes that are in other strands than the running one, and have not exited.
     pub(super) fn lanes_apart(&self) -> u32 {
         self.apart.iter().fold(0, |all, strand| all | strand.context.lanes()) & self.present()
     }
@@ -294,7 +294,7 @@ impl Warp {
         }
     }
 
-    /// The strand to run next, unless all wait or have polled.
+    /// Returns the strand to run next, unless all wait or have polled.
     pub(super) fn runnable(&self) -> Option<usize> {
         let runnable = self.apart.iter().position(Strand::is_runnable);
         runnable.or_else(|| self.apart.iter().position(Strand::is_at_join))
@@ -331,8 +331,7 @@ impl Warp {
         }
     }
 
-    /// The running lanes have come to where lanes reconverge: takes up the strands that wait there, and waits for those
-    /// that can still come.
+    /// Takes up the strands that wait where the running lanes reconverge, and waits for those that can still come.
     #[cold]
     pub(super) fn reconverge(&mut self, code: &Code) {
         if self.now.mask == 0 || self.apart.is_empty() {
@@ -356,7 +355,7 @@ impl Warp {
         }
     }
 
-    /// The running lanes have returned from a call: as [`Warp::reconverge`] for those that are still in it. Returns true
+    /// Takes up the strands that have returned from the same call, and waits for those that are still in it. Returns true
     /// if the call is over for the running lanes, and false if another strand runs now.
     pub(super) fn reconverge_behind_call(&mut self) -> bool {
         let mut own = self.take_context();

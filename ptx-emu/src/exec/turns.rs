@@ -132,7 +132,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Whether a warp waits at a barrier that lies between the two accesses of a race in the text. It would have ordered
+    /// Returns true if a warp waits at a barrier that lies between the two accesses of a race in the text. It would have ordered
     /// them if all warps had reached it.
     fn misses_barrier(&self, race: &Fault) -> bool {
         let (Some(place), Some(other)) = (&race.place, &race.other) else { return false };

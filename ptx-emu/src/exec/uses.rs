@@ -39,12 +39,12 @@ struct ParameterAccess {
     element: Option<ElementType>,
 }
 
-/// The instructions of the kernel itself. Registers of functions have the same numbers.
+/// Returns the instructions of the kernel itself. Registers of functions have the same numbers.
 fn kernel(code: &Code) -> std::ops::Range<usize> {
     0..code.routines.get(1).map_or(code.ops.len(), |function| function.start as usize)
 }
 
-/// The use of each parameter.
+/// Returns the use of each parameter.
 pub(crate) fn parameter_uses(code: &Code, params: &[Param]) -> Vec<ParameterUse> {
     let mut uses = vec![ParameterUse::default(); params.len()];
     let sources = sources(code, params, &mut uses);
@@ -75,7 +75,7 @@ pub(crate) fn parameter_uses(code: &Code, params: &[Param]) -> Vec<ParameterUse>
     uses
 }
 
-/// The parameters of which an instruction stores an address for a function or to the stack: they may be used in any way.
+/// Returns the parameters of which an instruction stores an address for a function or to the stack: they may be used in any way.
 fn passed(code: &Code, pc: usize, sources: &Sources) -> BTreeSet<usize> {
     let (name, operands) = parts(&code.places[pc]);
     if !name.starts_with("st.param") && !name.starts_with("st.local") {
@@ -86,7 +86,7 @@ fn passed(code: &Code, pc: usize, sources: &Sources) -> BTreeSet<usize> {
     registers.iter().flat_map(|register| sources.get(register).into_iter().flatten().copied()).collect()
 }
 
-/// The offset and the size of each part of the parameters that the kernel loads, widest first.
+/// Returns the offset and the size of each part of the parameters that the kernel loads, widest first.
 pub(crate) fn parameter_loads(code: &Code) -> Vec<(u32, u32)> {
     let loads = code.ops[kernel(code)].iter().filter_map(|step| match &step.op {
         Op::LoadParam(load) => Some(load),
@@ -103,7 +103,7 @@ pub(crate) fn parameter_loads(code: &Code) -> Vec<(u32, u32)> {
     parts
 }
 
-/// The parameters from which registers are derived. Notes which parameters are read, and the types of those in registers.
+/// Returns the parameters from which registers are derived. Notes which parameters are read, and the types of those in registers.
 fn sources(code: &Code, params: &[Param], uses: &mut [ParameterUse]) -> Sources {
     let mut sources = Sources::new();
     for _ in 0..MOST_PASSES {
@@ -126,7 +126,7 @@ fn sources(code: &Code, params: &[Param], uses: &mut [ParameterUse]) -> Sources 
     sources
 }
 
-/// The parameters that an instruction loads, each with its register.
+/// Returns the parameters that an instruction loads, each with its register.
 fn loaded(code: &Code, pc: usize, params: &[Param]) -> Vec<(usize, Register)> {
     let Op::LoadParam(load) = &code.ops[pc].op else { return Vec::new() };
     let parts = (0..).zip(&load.regs).filter_map(|(i, register)| {
@@ -170,7 +170,7 @@ fn derive(code: &Code, pc: usize, params: &[Param], sources: &mut Sources) {
     }
 }
 
-/// An access to memory through a parameter.
+/// Returns the access of an instruction to memory through a parameter.
 fn access(code: &Code, pc: usize, sources: &Sources) -> Option<ParameterAccess> {
     let (name, operands) = parts(&code.places[pc]);
     let mut suffixes = name.split('.');
@@ -200,7 +200,7 @@ fn access(code: &Code, pc: usize, sources: &Sources) -> Option<ParameterAccess> 
     Some(ParameterAccess { params, loads, stores, element })
 }
 
-/// The elements that the type of an instruction stands for, with the registers that hold them.
+/// Returns the elements that the type of an instruction stands for, with the registers that hold them.
 fn element(code: &Code, suffix: &str, values: &[Register]) -> Option<ElementType> {
     let (name, bytes) = match suffix {
         "f16x2" => ("f16", 2),
@@ -217,7 +217,7 @@ fn element(code: &Code, suffix: &str, values: &[Register]) -> Option<ElementType
     float_of(code, values, bytes).or_else(|| ElementType::parse(name))
 }
 
-/// The floats that registers hold, by the instructions that use the registers: directly or after one move.
+/// Returns the floats that registers hold, by the instructions that use the registers: directly or after one move.
 fn float_of(code: &Code, values: &[Register], bytes: u32) -> Option<ElementType> {
     let mut all: BTreeSet<Register> = values.iter().copied().collect();
     let touches =

@@ -181,7 +181,7 @@ fn array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A finding in the layout of `warpwright emu`. A call that the driver refused has no place.
+/// Returns a finding in the layout of `warpwright emu`. A call that the driver refused has no place.
 fn in_words(finding: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     if !finding["what"].is_string() {
@@ -217,7 +217,7 @@ fn in_words(finding: &Value) -> String {
     words
 }
 
-/// An instruction of the report, as [`words::place`] writes it.
+/// Returns an instruction of the report, as [`words::place`] writes it.
 fn place(place: &Value) -> String {
     let number = |value: &Value| value.as_u64().unwrap_or(0) as u32;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

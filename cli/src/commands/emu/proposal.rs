@@ -132,13 +132,13 @@ fn tried(module: &Module, kernel: &Kernel, first: &Proposal) -> Proposal {
     smallest.unwrap_or_else(|| first.clone())
 }
 
-/// The maximum number of threads of a block, at least 1.
+/// Returns the maximum number of threads of a block, at least 1.
 fn most_threads(kernel: &Kernel) -> u32 {
     let product = |size: [u32; 3]| size.iter().fold(1, |all: u32, n| all.saturating_mul(*n));
     kernel.maxntid.map_or(u32::MAX, product).max(1)
 }
 
-/// One cluster of blocks.
+/// Returns the size of one cluster of blocks.
 fn grid(kernel: &Kernel) -> [u32; 3] {
     kernel.cluster.unwrap_or([1; 3])
 }
@@ -158,7 +158,7 @@ pub(crate) fn example(kernel: &Kernel, number: usize) -> String {
     texts.join(" --arg ")
 }
 
-/// The argument for a parameter, and the buffers that it names.
+/// Returns the argument for a parameter, and the buffers that it names.
 fn propose(kernel: &Kernel, number: usize, param: &Param, usage: &ParameterUse) -> Vec<Proposed> {
     if param.ty.contains('[') {
         return structure(kernel, number, param);
@@ -166,7 +166,7 @@ fn propose(kernel: &Kernel, number: usize, param: &Param, usage: &ParameterUse) 
     vec![propose_one(short(kernel, &param.name), param, usage)]
 }
 
-/// A structure of the parts that the kernel loads, with zeros between them.
+/// Returns a structure of the parts that the kernel loads, with zeros between them.
 fn structure(kernel: &Kernel, number: usize, param: &Param) -> Vec<Proposed> {
     let name = short(kernel, &param.name);
     let mut arguments = Vec::new();
