@@ -1,5 +1,7 @@
 //! What the emulated driver and device are, and how they run.
 
+use std::time::Duration;
+
 use ptx_emu::{Order, Schedule};
 
 /// The emulated driver and its devices.
@@ -27,6 +29,43 @@ pub struct EmulatorConfig {
     pub check_graphs: bool,
     /// What is looked at besides.
     pub checks: Checks,
+    /// The longest time that a launch may take or wait.
+    pub limits: Limits,
+}
+
+/// The time limits of each launch. A launch that reaches one ends with LAUNCH_TIMEOUT, and its context with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest time that a launch may take. `None`, the default, sets no limit, because kernels that take minutes here
+    /// are common, and [fuel](EmulatorConfig::fuel) ends a loop that computes for ever.
+    pub time: Option<Duration>,
+    /// The longest time for which all threads of a launch may wait while nothing happens, neither in the launch, nor in
+    /// another stream, nor by a call of the program. `None` sets no limit. The default is 30 seconds.
+    ///
+    /// A kernel that waits for the host or for another stream is never a deadlock, but it reaches this limit if nothing
+    /// happens for that long. Raise the limit for a kernel that waits longer, for example for a user. Time in which the
+    /// process was stopped does not count.
+    pub wait: Option<Duration>,
+}
+
+impl Default for Limits {
+    /// No limit of the time, and 30 seconds of waiting.
+    fn default() -> Self {
+        Self { time: None, wait: Some(Duration::from_secs(30)) }
+    }
+}
+
+impl Limits {
+    /// Reads a limit: a number of seconds, such as `0.5`, or `none`.
+    pub(crate) fn read(text: &str) -> Option<Option<Duration>> {
+        match text.trim() {
+            "none" => Some(None),
+            seconds => {
+                let seconds = seconds.parse().ok().filter(|seconds| *seconds > 0.0)?;
+                Duration::try_from_secs_f64(seconds).ok().map(Some)
+            }
+        }
+    }
 }
 
 /// What is looked at in every launch besides, which takes up to three times as long. A finding of it fails no call: it is in
@@ -70,6 +109,7 @@ impl Default for EmulatorConfig {
             fuel,
             check_graphs: true,
             checks: Checks::default(),
+            limits: Limits::default(),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The emulated devices: what each of them is, their memory, and the log of what went wrong.
 
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use ptx_emu::{Memory, MemoryError, Watch};
 
-use crate::config::{Checks, EmulatorConfig};
+use crate::config::{Checks, EmulatorConfig, Limits};
 use crate::failures::Failures;
 use crate::log::Log;
 use crate::report::{Details, Report};
@@ -12,6 +13,7 @@ use crate::turns::Turns;
 use crate::work::condition::Conditions;
 use crate::work::graph_memory::GraphMemory;
 use crate::work::order::Order;
+use crate::work::outside::Activity;
 
 /// The emulated devices, which are alike. They live as long as the process, because the program knows its pinned memory by address.
 pub(crate) struct Device {
@@ -21,6 +23,8 @@ pub(crate) struct Device {
     pub(crate) log: Log,
     pub(crate) graph_memory: GraphMemory,
     pub(crate) conditions: Conditions,
+    /// What streams and the program do, for kernels that wait.
+    pub(crate) activity: Activity,
     pub(crate) failures: Failures,
     /// What orders work, once it is to be compared.
     pub(crate) order: Order,
@@ -30,6 +34,8 @@ pub(crate) struct Device {
     pub(crate) report: OnceLock<Report>,
     /// The checks that the environment asked for.
     checks: OnceLock<Checks>,
+    /// The limits that the environment set.
+    limits: OnceLock<Limits>,
 }
 
 /// Largest number of devices.
@@ -63,10 +69,12 @@ impl Device {
             log: Log::default(),
             graph_memory: GraphMemory::default(),
             conditions: Conditions::default(),
+            activity: Activity::default(),
             failures: Failures::default(),
             order: Order::default(),
             report: OnceLock::new(),
             checks: OnceLock::new(),
+            limits: OnceLock::new(),
         }))
     }
 
@@ -82,10 +90,17 @@ impl Device {
         let _ = self.checks.set(checks);
     }
 
-    /// What is asked of a launch.
+    /// Sets the limits of later launches, unless they were set before.
+    pub(crate) fn limit(&self, limits: Limits) {
+        let _ = self.limits.set(limits);
+    }
+
+    /// Returns the checks and the limits of a launch that begins now.
     pub(crate) fn watch(&self) -> Watch {
         let Checks { arithmetic, provenance } = *self.checks.get().unwrap_or(&self.config.checks);
-        Watch { arithmetic, provenance, ..Watch::default() }
+        let Limits { time, wait } = *self.limits.get().unwrap_or(&self.config.limits);
+        let deadline = time.and_then(|time| Instant::now().checked_add(time));
+        Watch { arithmetic, provenance, deadline, wait_limit: wait, ..Watch::default() }
     }
 
     /// Adds to the report what was refused, which the log holds as well.

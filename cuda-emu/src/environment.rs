@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::Checks;
+use crate::config::{Checks, Limits};
 
 /// The variable with failures to inject, see [`crate::failures::Failures::read`].
 pub(crate) const FAILURES: &str = "WARPWRIGHT_EMU_FAIL";
@@ -12,6 +12,19 @@ pub(crate) const REPORT: &str = "WARPWRIGHT_EMU_REPORT";
 
 /// The variable with checks that are asked for, see [`Checks::read`].
 pub(crate) const CHECKS: &str = "WARPWRIGHT_EMU_CHECKS";
+
+/// The variables with the time limits of launches, see [`Limits::read`].
+pub(crate) const TIME_LIMIT: &str = "WARPWRIGHT_EMU_TIME_LIMIT";
+pub(crate) const WAIT_LIMIT: &str = "WARPWRIGHT_EMU_WAIT_LIMIT";
+
+/// Returns the limits that the environment sets, over the given ones, or the variable that is malformed.
+pub(crate) fn limits(mut limits: Limits) -> Result<Limits, &'static str> {
+    for (variable, limit) in [(TIME_LIMIT, &mut limits.time), (WAIT_LIMIT, &mut limits.wait)] {
+        let Some(value) = std::env::var_os(variable) else { continue };
+        *limit = Limits::read(&value.to_string_lossy()).ok_or(variable)?;
+    }
+    Ok(limits)
+}
 
 /// The checks that the environment asks for; the word that is none.
 pub(crate) fn checks() -> Option<Result<Checks, String>> {

@@ -25,6 +25,9 @@
 //! CODE` (every launch of that kernel fails) or `lost AFTER CODE` (after AFTER more calls every call fails), where CODE
 //! is a number or a name such as `CUDA_ERROR_OUT_OF_MEMORY`. `cuInit` refuses a malformed value and says why.
 //!
+//! `WARPWRIGHT_EMU_TIME_LIMIT` and `WARPWRIGHT_EMU_WAIT_LIMIT` set the [limits](Limits) of launches for the shared library: a
+//! number of seconds, or `none`. A limit ends a launch with LAUNCH_TIMEOUT and changes no result.
+//!
 //! `WARPWRIGHT_EMU_CHECKS` asks the shared library for [checks](Checks) besides: `arithmetic`, `provenance`, or both with a
 //! comma between.
 //!
@@ -84,6 +87,7 @@
 mod api;
 mod compile;
 mod config;
+mod crew;
 mod device;
 mod environment;
 mod error;
@@ -108,7 +112,7 @@ use warpwright_driver_sys::{Api, Library};
 
 use crate::machine::Machine;
 
-pub use config::{Checks, EmulatorConfig};
+pub use config::{Checks, EmulatorConfig, Limits};
 pub use exported::{
     EmulatorSettings, warpwright_emu_configure, warpwright_emu_inject, warpwright_emu_last_finding,
 };

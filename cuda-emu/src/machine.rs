@@ -142,6 +142,13 @@ impl Machine {
             Some(Ok(checks)) => self.device.ask(checks),
             None => {}
         }
+        match environment::limits(self.device.config.limits) {
+            Ok(limits) => self.device.limit(limits),
+            Err(variable) => {
+                let text = format!("{variable}: expected a number of seconds above 0, or `none`");
+                return refuse(CUresult::INVALID_VALUE, text);
+            }
+        }
         let Some(file) = environment::report().filter(|_| self.device.report.get().is_none()) else {
             return Ok(());
         };

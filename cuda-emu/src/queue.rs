@@ -9,6 +9,7 @@ use std::time::Duration;
 use ptx_emu::Accesses;
 use warpwright_driver_sys::CUresult;
 
+use crate::crew::OwnThread;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ffi::host::StreamCallback;
@@ -16,9 +17,9 @@ use crate::graph::compare::compare_streams;
 use crate::graph::launch::{GraphLaunch, Place};
 use crate::report::Details;
 use crate::turns::Ready;
-use crate::work::Work;
 use crate::work::mark::{Mark, Reach};
 use crate::work::order::{Clock, Moment};
+use crate::work::{Work, WorkSite};
 
 /// A worker with nothing to do ends after this long; the next push starts another.
 const IDLE: Duration = Duration::from_secs(2);
@@ -67,6 +68,8 @@ pub(crate) struct Queue {
     done: AtomicU64,
     wake: Condvar,
     progress: Condvar,
+    /// While it waits for another stream, whether it may continue.
+    blocked: Mutex<Option<Ready>>,
 }
 
 #[derive(Default)]
@@ -93,7 +96,7 @@ impl Queue {
     pub(crate) fn new(device: &'static Device, sticky: Arc<Sticky>, kind: &str) -> Arc<Self> {
         let (state, wake, progress) = (Mutex::default(), Condvar::new(), Condvar::new());
         let number = device.order.queue();
-        Arc::new(Self {
+        let queue = Arc::new(Self {
             device,
             sticky,
             number,
@@ -102,7 +105,22 @@ impl Queue {
             state,
             wake,
             progress,
-        })
+            blocked: Mutex::default(),
+        });
+        device.activity.add(&queue);
+        queue
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Returns true if it runs something now, or may do so without another stream or the program.
+    pub(crate) fn may_run(&self) -> bool {
+        let state = self.state();
+        let blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
+        state.done < state.pushed && blocked.as_ref().is_none_or(|ready| ready())
     }
 
     /// Its name in reports.
@@ -127,7 +145,10 @@ impl Queue {
         } else {
             state.working = true;
             let queue = Arc::clone(self);
-            std::thread::spawn(move || queue.work());
+            std::thread::spawn(move || {
+                let _own = OwnThread::register();
+                queue.work();
+            });
         }
         Ticket { queue: Arc::clone(self), place: state.pushed, moment }
     }
@@ -152,6 +173,7 @@ impl Queue {
                 }
             };
             self.device.order.ended(&moment);
+            self.device.activity.changed();
             let mut state = self.state();
             state.done += 1;
             self.done.store(state.done, Release);
@@ -172,7 +194,9 @@ impl Queue {
             Some(ready) => self.device.turns.waits(self.number, ready),
             None => self.device.turns.take(self.number),
         }
+        *self.blocked.lock().unwrap_or_else(PoisonError::into_inner) = task.blocked();
         self.perform_or_fault(task, moment);
+        *self.blocked.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.device.turns.give(self.number);
     }
 
@@ -210,7 +234,9 @@ impl Queue {
         }
         let outcome = match task {
             Task::Run(work) => self.run(&work, moment),
-            Task::Graph(launch) => launch.perform(self.device, Place { stream: self.place(), moment }),
+            Task::Graph(launch) => {
+                launch.perform(self.device, Place { stream: self.place(), queue: self.number, moment })
+            }
             Task::Free(address) => self.free(address, moment),
             Task::After(ticket) => {
                 ticket.reached();
@@ -243,7 +269,8 @@ impl Queue {
         if matches!(work, Work::Host(_)) {
             self.device.order.learn(moment);
         }
-        if let Some(touched) = work.run(self.device, self.place())? {
+        let site = WorkSite { traced: self.place(), queue: self.number, siblings: false };
+        if let Some(touched) = work.run(self.device, site)? {
             self.compare(work.name(), moment, touched);
         }
         Ok(())
@@ -275,17 +302,20 @@ impl Task {
         }
     }
 
+    /// Returns a function that tests whether the work of a stream has ended that this task waits for, if it waits for
+    /// such work.
+    fn blocked(&self) -> Option<Ready> {
+        match self {
+            Self::After(ticket) => Some(ticket.ready()),
+            Self::AfterMark(mark) => Some(mark.ready()),
+            Self::Run(_) | Self::Graph(_) | Self::Free(_) | Self::Mark(_) | Self::Callback(_) => None,
+        }
+    }
+
     /// Whether what it waits for has come, if it waits: for other work, or for what nobody here knows.
     fn waits(&self) -> Option<Ready> {
         match self {
-            Self::After(ticket) => {
-                let (queue, place) = (Arc::clone(&ticket.queue), ticket.place);
-                Some(Box::new(move || queue.done.load(Acquire) >= place))
-            }
-            Self::AfterMark(mark) => {
-                let mark = Arc::clone(mark);
-                Some(Box::new(move || mark.at().is_some()))
-            }
+            Self::After(_) | Self::AfterMark(_) => self.blocked(),
             Self::Run(Work::Words(_) | Work::Host(_)) | Self::Callback(_) => Some(Box::new(|| false)),
             Self::Graph(launch) if launch.waits() => Some(Box::new(|| false)),
             Self::Run(_) | Self::Graph(_) | Self::Free(_) | Self::Mark(_) => None,
@@ -311,9 +341,18 @@ impl Ticket {
     pub(crate) fn wait(&self) {
         let device = self.queue.device;
         let waits = device.turns.program_waits();
+        let thread = device.activity.program_waits(self.ready());
         self.reached();
+        drop(thread);
         drop(waits);
         device.order.learn(&self.moment);
+    }
+
+    /// Returns a function that tests whether the work up to here has ended.
+    fn ready(&self) -> Ready {
+        let queue = Arc::clone(&self.queue);
+        let place = self.place;
+        Box::new(move || queue.done.load(Acquire) >= place)
     }
 
     /// Waits until the work up to here has ended.

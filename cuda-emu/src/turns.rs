@@ -96,6 +96,16 @@ impl Turns {
         }
     }
 
+    /// Ends the turn of a queue early, because its work waits for other streams or for the program.
+    pub(crate) fn step_aside(&self, queue: u32) {
+        self.change(|state| {
+            if state.running == Some(queue) {
+                state.queues.insert(queue, Queue::Waits(Box::new(|| false)));
+                state.running = None;
+            }
+        });
+    }
+
     /// Ends the turn of a queue, or its wait.
     pub(crate) fn give(&self, queue: u32) {
         self.change(|state| {

@@ -62,8 +62,8 @@ pub enum Class {
     Descriptor,
     /// Shared memory of another block of the cluster that is used when that block may have ended.
     ClusterExit,
-    /// Nobody can go on: all warps wait, at least one of them on an mbarrier that nothing can complete, or poll for what
-    /// nobody writes.
+    /// No thread can continue. All warps wait, at least one of them at an mbarrier that nothing can complete, or they poll
+    /// for a value that no thread writes.
     Deadlock,
     /// `trap` was executed.
     Trap,
@@ -82,8 +82,11 @@ pub enum Class {
     NotFinite,
     /// A float was converted to an integer of a type that does not hold it.
     Saturated,
-    /// The launch executed more instructions than its fuel allows, or had not ended at its deadline.
+    /// A block executed more instructions than its fuel allows.
     OutOfFuel,
+    /// The launch had not ended at its [deadline](crate::Watch::deadline), or had waited for longer than its
+    /// [limit](crate::Watch::wait_limit) allows.
+    TimeLimit,
     /// The record of a traced launch reached its [limit](crate::Watch::trace_bytes), so that races would be missed from
     /// there on. It ends the launch.
     TraceFull,
@@ -126,7 +129,7 @@ impl Class {
             Class::UninitialisedShared | Class::UninitialisedGlobal => 5,
             Class::Trap | Class::Assertion => 6,
             Class::Deadlock => 7,
-            Class::OutOfFuel | Class::TraceFull => 8,
+            Class::OutOfFuel | Class::TimeLimit | Class::TraceFull => 8,
         }
     }
 

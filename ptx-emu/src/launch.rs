@@ -92,6 +92,23 @@ pub struct LaunchSite<'a> {
     pub cluster: Option<[u32; 3]>,
     /// Who takes what the kernel prints; else it goes to standard output.
     pub print: Option<Print<'a>>,
+    /// Anything that may change the memory that the launch reads while it runs. Without it, only the launch itself does.
+    pub outside: Option<&'a dyn Outside>,
+}
+
+/// The world around a launch that may change memory while the launch runs: the host, other streams, other devices.
+///
+/// The emulator asks it when all threads of a launch wait. A wait that the outside may end is not a
+/// [`Deadlock`](crate::Class::Deadlock), but it may reach [`Watch::wait_limit`].
+pub trait Outside: Sync + std::fmt::Debug {
+    /// Returns a number that grows whenever something outside has begun or ended that may write memory.
+    fn changes(&self) -> u64;
+
+    /// Returns true if something outside may still write memory of the devices.
+    ///
+    /// Memory of the [host](crate::Memory::alloc_host) can always be written by the host and by other processes, so the
+    /// answer does not matter for a kernel that polls such memory.
+    fn may_change(&self) -> bool;
 }
 
 /// Takes what a kernel prints: once, when the launch has ended, block by block, also after a fault.

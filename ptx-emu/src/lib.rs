@@ -98,9 +98,11 @@
 //! - [pointers that stray](Watch::provenance): addresses that were derived from one variable, part of a thread's local
 //!   memory or allocation, and lead into another.
 //!
-//! Blocks, warps and lanes that wait for each other take turns, with or without `nanosleep`. When nobody can go on, because
-//! all wait at barriers or poll for what nobody writes, the launch ends with a [deadlock](Class::Deadlock) that names who
-//! waits where.
+//! Blocks, warps and lanes that wait for each other take turns, with or without `nanosleep`. If no thread can continue,
+//! because all wait at barriers or poll for values that no thread writes, the launch ends with a
+//! [deadlock](Class::Deadlock) that says which warps wait where. This holds for any number of host threads. A caller whose
+//! memory may change while a launch runs passes an [`Outside`], so that such a wait is not taken for a deadlock. A loop that
+//! may end by itself, for example one that counts up to a limit, ends by itself or by a limit.
 //!
 //! # How the machine is modelled
 //!
@@ -225,8 +227,10 @@
 //!   gives those of a word of which some are written.
 //! - Races on global memory in launches that are not traced.
 //! - Each thread runs its blocks to the end one after another, except for blocks that wait or poll, and for traced launches
-//!   whose order is shuffled: these run four at a time. Up to 1024 blocks of a thread may wait at a time, where a device
-//!   has a limit of its own. A deadlock of a launch on several threads runs out of fuel or time.
+//!   whose order is shuffled: these run four at a time. Up to 1024 blocks, or clusters of blocks, of a
+//!   launch may wait at the same time, unless it is cooperative. A device has another limit.
+//! - A warp that waits in `mbarrier.try_wait` sleeps until the phase is complete, although a device returns false after a
+//!   time. A loop that also looks at another value while it waits does not see it change meanwhile.
 //! - Other blocks that use atomics on 64 or 128 bits may see a plain access to them half done, and a strong one of a warp
 //!   whose lanes access several allocations at once.
 //! - Not implemented, and refused by name: functions that the text declares and does not define (but `vprintf`, `malloc`,
@@ -278,7 +282,9 @@ pub use host_block::HostBlock;
 pub use image::{
     AddressMode, ChannelType, Coordinates, Filter, Image, ImageError, Read, Sampler, Shape, TexelFormat,
 };
-pub use launch::{Launch, LaunchSite, Order, Print, Schedule, Stats, Trace, run, run_at, run_watched};
+pub use launch::{
+    Launch, LaunchSite, Order, Outside, Print, Schedule, Stats, Trace, run, run_at, run_watched,
+};
 pub use memory::{Memory, Taken};
 pub use memory_error::MemoryError;
 pub use module::{Kernel, Module, Param, RefusedFunction, RefusedKernel, Variable};

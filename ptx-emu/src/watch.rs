@@ -1,6 +1,6 @@
 //! What is asked of a launch besides its end, and what it tells.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::fault::Fault;
 use crate::launch::Stats;
@@ -13,10 +13,17 @@ pub struct Watch {
     pub faults: Faults,
     /// Whether races that are [tolerated](crate::Class::ToleratedRace) are faults.
     pub strict: bool,
-    /// When a launch that has not ended is stopped, with a fault of the class
-    /// [`OutOfFuel`](crate::Class::OutOfFuel). Each block looks at the clock every few turns of its warps, so a launch
+    /// The moment at which a launch that has not ended is stopped, with a fault of the class
+    /// [`TimeLimit`](crate::Class::TimeLimit). Each block looks at the clock every few turns of its warps, so a launch
     /// ends within milliseconds of it.
     pub deadline: Option<Instant>,
+    /// The longest time for which all threads of a launch may wait while nothing changes, neither in the launch nor
+    /// [outside](crate::Outside). Then the launch ends with a fault of the class [`TimeLimit`](crate::Class::TimeLimit).
+    /// Unlimited if it is `None`.
+    ///
+    /// A wait that nothing can end is a [`Deadlock`](crate::Class::Deadlock) at once, whatever the limit. Time in which
+    /// the process was stopped does not count.
+    pub wait_limit: Option<Duration>,
     /// Whether the numbers of arithmetic are looked at: integers that are divided by zero, NaN and infinity where they
     /// first appear, floats that are converted to an integer that does not hold them. Such a finding ends no block; it
     /// stands behind the faults, each place once.

@@ -165,14 +165,14 @@ fn the_record_of_accesses_has_the_memory_that_is_asked_for() {
 fn a_kernel_that_never_ends_is_stopped() {
     let args = ["-k", "counts", "--arg", "y=inout:u32:1=zeros", "--timeout", "0.2"];
     let end = emu("wrong", &args);
-    let start = "finding 1: OutOfFuel: the launch has not ended within its time limit";
+    let start = "finding 1: TimeLimit: the launch has not ended within its time limit";
     assert!(end.code == Some(1) && end.out.starts_with(start), "{}{}", end.out, end.err);
 }
 
 #[test]
 fn a_kernel_that_waits_for_what_nobody_does_is_named() {
     let end = emu("wrong", &["-k", "waits", "--arg", "flag=in:u32:1=zeros"]);
-    let start = "finding 1: Deadlock: nobody can go on; ";
+    let start = "finding 1: Deadlock: no thread can continue: in block (0,0,0), ";
     assert!(end.code == Some(1) && end.out.starts_with(start), "{}{}", end.out, end.err);
     assert!(end.out.contains("polls without success in line 66"), "{}", end.out);
 }

@@ -12,8 +12,9 @@ use crate::graph::compare::compare_streams;
 use crate::machine::Machine;
 use crate::queue::Ticket;
 use crate::state::capture;
-use crate::work::Work;
 use crate::work::copy::{CopyEnd, CopyWork, FillWork, Location};
+use crate::work::order::CALLS;
+use crate::work::{Work, WorkSite};
 
 exports! {
     table {
@@ -54,7 +55,11 @@ pub(crate) fn run_now(m: &'static Machine, work: Work) -> Result {
 /// Runs the work of a call, and compares it with that of streams which nothing orders with the call.
 fn perform(m: &'static Machine, work: &Work) -> Result {
     let (order, moment) = (&m.device.order, m.device.order.call());
-    if let Some(touched) = work.run(m.device, order.is_on().then_some("a synchronous call"))? {
+    let site =
+        WorkSite { traced: order.is_on().then_some("a synchronous call"), queue: CALLS, siblings: false };
+    let touched = work.run(m.device, site);
+    m.device.activity.changed();
+    if let Some(touched) = touched? {
         compare_streams(m.device, &moment, (work.name(), "a synchronous call"), Arc::new(touched));
     }
     order.ended(&moment);

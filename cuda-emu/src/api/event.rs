@@ -128,7 +128,9 @@ fn synchronize(m: &'static Machine, event: CUevent) -> Result {
     drop(s);
     if let Some(mark) = mark {
         let waits = m.device.turns.program_waits();
+        let thread = m.device.activity.program_waits(mark.ready());
         mark.wait();
+        drop(thread);
         drop(waits);
         learn(m, &mark);
     }

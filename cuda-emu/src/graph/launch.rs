@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use ptx_emu::Order;
 use warpwright_driver_sys::{CUgraphConditionalNodeType, CUresult};
 
+use crate::crew::run_in_pool;
 use crate::device::Device;
 use crate::error::{Error, Result, refuse};
 use crate::graph::compare;
@@ -15,7 +16,7 @@ use crate::graph::step::ExecStep;
 use crate::turns::next_random;
 use crate::work::mark::{Mark, Reach};
 use crate::work::order::{Clock, Moment};
-use crate::work::{Branch, Work};
+use crate::work::{Branch, Work, WorkSite};
 
 /// Rounds of one loop after which a launch ends with LAUNCH_TIMEOUT.
 const MOST_ROUNDS: u32 = 1 << 20;
@@ -31,6 +32,8 @@ pub(crate) struct GraphLaunch {
     /// The events that the graph records, by step, reached at the latest when the run is dropped.
     records: HashMap<usize, Reach>,
     seed: u64,
+    /// Whether some of its steps may run at the same time.
+    siblings: bool,
 }
 
 impl GraphLaunch {
@@ -58,6 +61,7 @@ impl GraphLaunch {
             waits: numbered().filter_map(wait).collect(),
             records: numbered().filter_map(record).collect(),
             seed: device.config.seed.wrapping_add(number),
+            siblings: parts.len() > 1 || !parts.iter().all(|part| part.topology.is_chain()),
         }
     }
 
@@ -92,7 +96,7 @@ impl GraphLaunch {
         if self.steps.iter().any(waits) {
             self.run(device, place, 0)
         } else {
-            rayon::scope(|_| self.run(device, place, 0))
+            run_in_pool(device.config.threads, || self.run(device, place, 0))
         }
     }
 
@@ -128,7 +132,7 @@ impl GraphLaunch {
         let steps = Arc::clone(&self.steps);
         let fresh = match &steps[number].work {
             Work::Branch(branch) => self.branch(device, place, branch).map(|()| false)?,
-            _ => run_step(device, place, &steps[number], number)?,
+            _ => run_step(device, place, &steps[number], number, self.siblings)?,
         };
         self.records.remove(&number);
         Ok(fresh)
@@ -158,16 +162,19 @@ impl GraphLaunch {
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) stream: Option<&'a str>,
+    /// The number of its queue.
+    pub(crate) queue: u32,
     pub(crate) moment: &'a Arc<Moment>,
 }
 
 /// Runs a step and compares it with other streams. Returns whether it was traced for the first time.
-fn run_step(device: &Device, place: Place, step: &ExecStep, number: usize) -> Result<bool> {
+fn run_step(device: &Device, place: Place, step: &ExecStep, number: usize, siblings: bool) -> Result<bool> {
     let at = place.stream.map(|stream| format!("{stream}, node {number} of a graph"));
     if matches!(step.work, Work::Host(_)) {
         device.order.learn(place.moment);
     }
-    let Some(touched) = step.run(device, number, at.as_deref())? else { return Ok(false) };
+    let site = WorkSite { traced: at.as_deref(), queue: place.queue, siblings };
+    let Some(touched) = step.run(device, number, site)? else { return Ok(false) };
     if let Some(at) = &at {
         compare::compare_streams(device, place.moment, (step.work.name(), at), Arc::clone(&touched));
     }

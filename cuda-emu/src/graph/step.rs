@@ -6,7 +6,7 @@ use ptx_emu::Accesses;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::work::Work;
+use crate::work::{Work, WorkSite};
 
 #[derive(Clone)]
 pub(crate) struct ExecStep {
@@ -32,7 +32,7 @@ impl ExecStep {
         &self,
         device: &Device,
         number: usize,
-        place: Option<&str>,
+        site: WorkSite<'_>,
     ) -> Result<Option<Arc<Accesses>>> {
         if !self.enabled {
             return Ok(None);
@@ -42,7 +42,7 @@ impl ExecStep {
             text: format!("{}\n  in node {number} ({}) of a graph", failure.text, self.work.name()),
             ..failure
         };
-        let place = place.or(first.then_some("a graph"));
-        Ok(self.work.run(device, place).map_err(in_graph)?.map(Arc::new))
+        let site = WorkSite { traced: site.traced.or(first.then_some("a graph")), ..site };
+        Ok(self.work.run(device, site).map_err(in_graph)?.map(Arc::new))
     }
 }

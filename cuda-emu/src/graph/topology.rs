@@ -84,6 +84,14 @@ impl Topology {
         ended
     }
 
+    /// Returns true if every step comes after the one before it, so that no two can run at the same time.
+    pub(crate) fn is_chain(&self) -> bool {
+        let edges: usize = self.next.iter().map(Vec::len).sum();
+        let single =
+            self.next.iter().all(|next| next.len() <= 1) && self.waits.iter().all(|waits| *waits <= 1);
+        single && edges + 1 >= self.waits.len()
+    }
+
     /// A step on a cycle, or one that a cycle precedes.
     pub(crate) fn stuck(&self) -> Option<usize> {
         let mut seen = vec![false; self.waits.len()];

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
+use crate::turns::Ready;
 use crate::work::order::{Clock, Moment};
 
 /// One record of an event: the moment at which a stream or a graph came to it.
@@ -35,6 +36,12 @@ impl Mark {
         if let Some(moment) = self.moment() {
             clock.join(moment.clock());
         }
+    }
+
+    /// Returns a function that tests whether it was reached.
+    pub(crate) fn ready(self: &Arc<Self>) -> Ready {
+        let mark = Arc::clone(self);
+        Box::new(move || mark.at().is_some())
     }
 
     pub(crate) fn wait(&self) {

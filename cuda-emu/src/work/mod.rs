@@ -7,16 +7,19 @@ pub(crate) mod graph_memory;
 pub(crate) mod mark;
 pub(crate) mod occupancy;
 pub(crate) mod order;
+pub(crate) mod outside;
 pub(crate) mod reach;
 pub(crate) mod words;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use ptx_emu::{Accesses, Class, Fault, Found, LaunchSite, MemoryError, Stats, Trace, Watched};
+use ptx_emu::{Accesses, Class, Fault, Found, LaunchSite, MemoryError, Outside, Stats, Trace, Watched};
 use warpwright_driver_sys::{CUgraphConditionalNodeType, CUgraphNodeType, CUresult};
 
+use crate::crew::run_in_pool;
 use crate::device::Device;
+use crate::environment::{TIME_LIMIT, WAIT_LIMIT};
 use crate::error::{Error, Result};
 use crate::ffi::host::Callback;
 use crate::ffi::kernel_node::Geometry;
@@ -24,7 +27,19 @@ use crate::report::{Details, Object};
 use crate::work::copy::{CopyWork, FillWork, Ranges};
 use crate::work::function::Function;
 use crate::work::mark::EventCell;
+use crate::work::outside::AroundKernel;
 use crate::work::words::WordWork;
+
+/// The place where work runs.
+#[derive(Clone, Copy)]
+pub(crate) struct WorkSite<'a> {
+    /// The name of the place in reports, if the work is traced.
+    pub(crate) traced: Option<&'a str>,
+    /// The number of the queue that runs it.
+    pub(crate) queue: u32,
+    /// Whether it is a node of a graph with nodes that may run at the same time.
+    pub(crate) siblings: bool,
+}
 
 /// One piece of work.
 #[derive(Clone)]
@@ -82,7 +97,13 @@ impl From<MemoryError> for Error {
 
 impl From<Box<Fault>> for Error {
     fn from(fault: Box<Fault>) -> Self {
-        Self { code: code_of(fault.class), text: fault.to_string(), details: Details::of_fault(&fault) }
+        let mut text = fault.to_string();
+        if fault.class == Class::TimeLimit {
+            text += &format!(
+                "\n  set the limits by `EmulatorConfig::limits`, or by {TIME_LIMIT} and {WAIT_LIMIT} for the shared library"
+            );
+        }
+        Self { code: code_of(fault.class), text, details: Details::of_fault(&fault) }
     }
 }
 
@@ -117,7 +138,7 @@ fn code_of(class: Class) -> CUresult {
         Class::OutOfBounds | Class::AfterFree => CUresult::ILLEGAL_ADDRESS,
         Class::Misaligned => CUresult::MISALIGNED_ADDRESS,
         Class::ReadOnlySpace => CUresult::INVALID_ADDRESS_SPACE,
-        Class::OutOfFuel => CUresult::LAUNCH_TIMEOUT,
+        Class::OutOfFuel | Class::TimeLimit => CUresult::LAUNCH_TIMEOUT,
         Class::Assertion => CUresult::ASSERT,
         Class::BadCall => CUresult::INVALID_PC,
         _ => CUresult::LAUNCH_FAILED,
@@ -125,13 +146,13 @@ fn code_of(class: Class) -> CUresult {
 }
 
 impl Work {
-    /// Runs to the end. With `traced` the place where it runs, gives what was read and written.
-    pub(crate) fn run(&self, device: &Device, traced: Option<&str>) -> Result<Option<Accesses>> {
+    /// Runs to the end. Returns what was read and written if it is traced.
+    pub(crate) fn run(&self, device: &Device, site: WorkSite<'_>) -> Result<Option<Accesses>> {
         let trace = |reads: &Ranges, writes: &Ranges| {
-            traced.map(|_| Accesses::of_host(&device.memory, self.name(), reads, writes))
+            site.traced.map(|_| Accesses::of_host(&device.memory, self.name(), reads, writes))
         };
         match self {
-            Self::Kernel(kernel) => return kernel.run(device, traced),
+            Self::Kernel(kernel) => return kernel.run(device, site),
             Self::Copy(copy) => {
                 copy.run(device)?;
                 let (reads, writes) = copy.ranges();
@@ -152,7 +173,7 @@ impl Work {
             // A launch of a graph knows the marks that its nodes wait for and reach, and the bodies of its conditions.
             Self::Record(_) | Self::Wait(_) | Self::Branch(_) | Self::Empty => {}
         }
-        Ok(traced.map(|_| Accesses::default()))
+        Ok(site.traced.map(|_| Accesses::default()))
     }
 
     /// The type of a node that does this.
@@ -220,7 +241,8 @@ impl PartialEq for KernelWork {
 }
 
 impl KernelWork {
-    fn run(&self, device: &Device, traced: Option<&str>) -> Result<Option<Accesses>> {
+    fn run(&self, device: &Device, site: WorkSite<'_>) -> Result<Option<Accesses>> {
+        let WorkSite { traced, queue, siblings } = site;
         if !self.function.is_loaded() {
             let text =
                 format!("the module of {} was unloaded before the kernel ran", self.function.kernel.name);
@@ -241,10 +263,18 @@ impl KernelWork {
         let reach = &self.function.reach;
         let (device_number, peers) = (reach.device, reach.peers());
         let Self { cooperative, cluster, .. } = *self;
-        let place = LaunchSite { device: device_number, peers: &peers, cooperative, cluster, print: None };
+        let outside = AroundKernel { device, queue, siblings };
+        let outside: Option<&dyn Outside> = Some(&outside);
+        let place =
+            LaunchSite { device: device_number, peers: &peers, cooperative, cluster, print: None, outside };
         let schedule = device.config.schedule();
-        let watched =
-            ptx_emu::run_watched(&device.memory, &launch, &schedule, trace, &place, &device.watch());
+        let watch = device.watch();
+        let run = || ptx_emu::run_watched(&device.memory, &launch, &schedule, trace, &place, &watch);
+        // A single block needs no other thread.
+        let watched = match self.geometry.grid {
+            [1, 1, 1] => run(),
+            _ => run_in_pool(device.config.threads, run),
+        };
         let stats = told(device, watched);
         self.report(device, traced.unwrap_or_default(), stats.as_ref().ok());
         let stats = stats.map_err(|fault| with_owner(device, device_number, fault))?;

@@ -21,7 +21,7 @@ const KEPT: usize = 1024;
 const FEW: usize = 64;
 
 /// The number in place of a queue for what a call does before it returns.
-const CALLS: u32 = 0;
+pub(crate) const CALLS: u32 = 0;
 
 /// How much of each queue has ended.
 #[derive(Clone, Debug, Default)]

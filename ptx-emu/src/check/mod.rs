@@ -349,7 +349,7 @@ impl<'a> Check<'a> {
 
     /// Whether no schedule after this one is asked for: one finding is enough, or the next would take all its time too.
     fn ends_after(&self, run: &Run) -> bool {
-        let at_limit = |class| matches!(class, Class::OutOfFuel | Class::TraceFull);
+        let at_limit = |class| matches!(class, Class::OutOfFuel | Class::TimeLimit | Class::TraceFull);
         run.watched.found.iter().any(|found| at_limit(found.fault.class))
             || self.faults == Faults::First && !report::problems(self, run).is_empty()
     }
@@ -403,6 +403,7 @@ impl<'a> Check<'a> {
             provenance: self.provenance,
             trace_bytes: self.trace_bytes,
             deadline,
+            wait_limit: None,
             profile: self.profile && first,
             followed,
         };

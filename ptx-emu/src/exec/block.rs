@@ -318,17 +318,22 @@ fn identity(grid: &Grid<'_>, block: [u32; 3]) -> Identity {
 
 /// The lanes of a mask in words: `lane 3`, `lanes 0-7, 9`.
 pub(crate) fn show_lanes(mask: u32) -> String {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for lane in lanes(mask) {
+    let numbers: Vec<u32> = lanes(mask).map(|lane| lane as u32).collect();
+    let plural = if numbers.len() == 1 { "" } else { "s" };
+    format!("lane{plural} {}", show_ranges(&numbers))
+}
+
+/// Returns numbers in ascending order with neighbors joined, such as `0-7, 9`.
+pub(crate) fn show_ranges(numbers: &[u32]) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &number in numbers {
         match runs.last_mut() {
-            Some((_, last)) if *last + 1 == lane => *last = lane,
-            _ => runs.push((lane, lane)),
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => runs.push((number, number)),
         }
     }
-    let show = |(first, last): &(usize, usize)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
+    let show = |(first, last): &(u32, u32)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
     };
-    let plural = if mask.count_ones() == 1 { "" } else { "s" };
-    format!("lane{plural} {}", runs.iter().map(show).collect::<Vec<_>>().join(", "))
+    runs.iter().map(show).collect::<Vec<_>>().join(", ")
 }

@@ -8,6 +8,8 @@ use super::observer::Observer;
 use super::origins::{Origin, origins};
 use super::rotation::Rotation;
 use super::rules::{Rule, rules};
+use super::standstill::Standstill;
+use super::waits::standstill_fault;
 use crate::allocation::Allocation;
 use crate::code::Code;
 use crate::fault::OtherPlace;
@@ -27,6 +29,9 @@ const MOST_CLUSTER: u64 = 16;
 const MOST_FAULTS: usize = 100;
 /// Blocks a grid may have in each dimension.
 const MOST_BLOCKS: [u32; 3] = [0x7fff_ffff, 65535, 65535];
+
+/// Blocks, or clusters of blocks, that may have begun and not ended at a time, unless the launch is cooperative.
+const MOST_RESIDENT: u64 = 1024;
 
 /// Bytes of the workspace of a cooperative grid.
 const WORKSPACE: u64 = 32;
@@ -52,6 +57,9 @@ pub(crate) struct Grid<'a> {
     /// Set when the launch is to end early: the other blocks stop.
     pub(crate) stop: AtomicBool,
     next: AtomicU64,
+    /// Clusters that have begun and not ended.
+    resident: AtomicU64,
+    pub(super) standstill: Standstill<'a>,
     /// Clusters of the grid.
     clusters: u64,
     /// The faults, each with the first turn of a block that had it.
@@ -152,7 +160,7 @@ pub(crate) fn run(
     place: &LaunchSite<'_>,
     watch: &Watch,
 ) -> Watched {
-    let grid = match Grid::new(memory, launch, schedule, trace, place, watch) {
+    let mut grid = match Grid::new(memory, launch, schedule, trace, place, watch) {
         Ok(grid) => grid,
         Err(refused) => {
             return Watched {
@@ -162,6 +170,13 @@ pub(crate) fn run(
         }
     };
     let mut stats = grid.run();
+    let unbegun = grid.left();
+    let standstill = std::mem::take(&mut grid.standstill);
+    if let Some((verdict, lasted, waiting)) = standstill.into_verdict() {
+        let turn = waiting.first().map_or(0, |block| block.turn);
+        let fault = standstill_fault(verdict, lasted, waiting, unbegun);
+        fault.into_iter().for_each(|fault| grid.record(turn, fault, None));
+    }
     if grid.workspace != 0 {
         // It was allocated for this launch, and no kernel can free it.
         let _ = memory.free(grid.workspace);
@@ -196,7 +211,7 @@ impl<'a> Grid<'a> {
         launch: &'a Launch<'a>,
         schedule: &'a Schedule,
         trace: Trace,
-        place: &LaunchSite<'_>,
+        place: &LaunchSite<'a>,
         watch: &'a Watch,
     ) -> Result<Grid<'a>, Box<Fault>> {
         let cluster = place.cluster.or(launch.kernel.cluster).unwrap_or([1; 3]);
@@ -228,6 +243,8 @@ impl<'a> Grid<'a> {
             interleaves: trace == Trace::On && schedule.order == Order::Shuffled,
             stop: AtomicBool::new(false),
             next: AtomicU64::new(0),
+            resident: AtomicU64::new(0),
+            standstill: Standstill::new(place.outside, watch.wait_limit),
             clusters: launch.grid.iter().zip(cluster).map(|(n, c)| u64::from(n / c)).product(),
             faults: Mutex::default(),
             notes: Mutex::default(),
@@ -307,18 +324,20 @@ impl Grid<'_> {
     fn run(&self) -> Stats {
         let wanted = match (self.trace, self.schedule.threads) {
             (Trace::On, _) => 1,
+            // Asking for the number of threads starts them.
+            (_, 0) if self.clusters == 1 => 1,
             (_, 0) => rayon::current_num_threads(),
             (_, n) => n,
         };
         let threads = (wanted as u64).min(self.clusters) as usize;
         if threads <= 1 {
-            return Rotation::new(self, true).run();
+            return Rotation::new(self).run();
         }
         let total = Mutex::new(Stats::default());
         rayon::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|_| {
-                    let stats = Rotation::new(self, false).run();
+                    let stats = Rotation::new(self).run();
                     total.lock().unwrap_or_else(PoisonError::into_inner).add(&stats);
                 });
             }
@@ -326,12 +345,28 @@ impl Grid<'_> {
         total.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The turn of a block that nobody has begun.
+    /// Returns the turn of a block that has not begun, if one may begin.
     pub(crate) fn take(&self) -> Option<u64> {
         if self.left() == 0 || self.stop.load(Relaxed) {
             return None;
         }
-        Some(self.next.fetch_add(1, Relaxed)).filter(|turn| *turn < self.clusters)
+        let resident = self.resident.fetch_add(1, Relaxed);
+        let has_space = self.cooperative || resident < MOST_RESIDENT;
+        let turn = has_space.then(|| self.next.fetch_add(1, Relaxed)).filter(|turn| *turn < self.clusters);
+        if turn.is_none() {
+            self.release();
+        }
+        turn
+    }
+
+    /// Records that a block has ended.
+    pub(super) fn release(&self) {
+        self.resident.fetch_sub(1, Relaxed);
+    }
+
+    /// Returns true if a block has not begun and may do so.
+    pub(super) fn can_begin(&self) -> bool {
+        self.left() > 0 && (self.cooperative || self.resident.load(Relaxed) < MOST_RESIDENT)
     }
 
     /// Blocks that nobody has begun.
@@ -352,7 +387,10 @@ impl Grid<'_> {
         let known = faults.iter().position(|(_, known)| known.fault.is_same(&fault));
         let one_is_enough = self.watch.faults == Faults::First || self.cooperative;
         let many = known.is_none() && faults.len() >= MOST_FAULTS;
-        if one_is_enough || many || matches!(fault.class, Class::OutOfFuel | Class::TraceFull) {
+        if one_is_enough
+            || many
+            || matches!(fault.class, Class::OutOfFuel | Class::TimeLimit | Class::TraceFull)
+        {
             self.stop.store(true, Relaxed);
         }
         match known {
@@ -389,7 +427,7 @@ impl Grid<'_> {
     fn may_follow(&self, known: &[(u64, Found)], fault: &Fault) -> bool {
         self.watch.faults == Faults::EachBlock
             && !known.is_empty()
-            && matches!(fault.class, Class::UninitialisedGlobal | Class::OutOfFuel)
+            && matches!(fault.class, Class::UninitialisedGlobal | Class::OutOfFuel | Class::TimeLimit)
     }
 
     /// The index of the first block of the cluster whose turn it is.

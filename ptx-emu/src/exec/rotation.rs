@@ -1,31 +1,22 @@
 //! The blocks of one host thread. They run one after another, and take turns where they wait for each other.
 //!
 //! A block runs until it ends, or until all its warps that can run poll, sleep or wait. Then another block begins, or one
-//! that has begun goes on. Under some schedules of traced launches several blocks run in turns, though none waits. When
-//! every block that has begun waits and no other is left, nobody can end the waiting.
+//! that has begun continues. Under some schedules of traced launches several blocks run in turns, though none waits.
+//! When every block that has begun waits and no other can begin, the rotation [rests](super::standstill) until another
+//! host thread, or something outside of the launch, changes memory.
 
 use std::collections::VecDeque;
 
 use super::block::Worker;
 use super::grid::{Grid, mix};
+use super::standstill::{Rest, Stamp};
 use super::trace::{Recorder, Running};
 use super::turns::Progress;
 use crate::launch::{Stats, Trace};
 
-/// Blocks of one thread that may wait at a time, unless the launch is cooperative.
-const MOST_WAITING: usize = 1024;
-
 /// Blocks that run in turns where blocks are interleaved, and rounds of turns that each gets at most.
 const INTERLEAVED: usize = 4;
 const MOST_ROUNDS: u64 = 4;
-
-/// How long a host thread backs off while its blocks wait for those of other threads.
-const BACK_OFF: std::time::Duration = std::time::Duration::from_micros(20);
-
-/// Turns of each block, and instructions in all, after which blocks wait in vain that do nothing but ask: they count, or
-/// look at a clock, and so are never twice in the same state.
-const MOST_TURNS: u64 = 4096;
-const MOST_ASKED: u64 = 1 << 22;
 
 /// A block that has begun and not ended.
 struct Live<'g, 'a> {
@@ -43,8 +34,8 @@ pub(super) struct Rotation<'g, 'a> {
     live: VecDeque<Live<'g, 'a>>,
     spare: Vec<Worker<'g, 'a>>,
     recorder: Option<Box<Recorder>>,
-    /// Whether no block of another host thread can end what these wait for.
-    alone: bool,
+    /// Its number among the rotations of the launch.
+    number: usize,
     /// Whether the last block to run waits.
     waits: bool,
     /// Whether the last block to run has ended.
@@ -54,25 +45,27 @@ pub(super) struct Rotation<'g, 'a> {
     turns: u64,
 }
 
-/// How long nobody has done anything that others can see.
+/// The time in which neither these blocks nor anything else did something that others can see.
 #[derive(Default)]
 struct Still {
-    /// Turns of blocks, and those of them in a row after which the block was in the state it was in before.
+    /// The changes before it began.
+    stamp: Stamp,
+    /// Turns of blocks, and those of them in a row in which the block was seen to be in a loop that it cannot end.
     turns: u64,
     same: u64,
-    /// Instructions executed.
-    asked: u64,
+    /// Times that the blocks came to rest.
+    rounds: u32,
 }
 
 impl<'g, 'a> Rotation<'g, 'a> {
-    pub(super) fn new(grid: &'g Grid<'a>, alone: bool) -> Self {
+    pub(super) fn new(grid: &'g Grid<'a>) -> Self {
         let recorder = (grid.trace == Trace::On).then(Box::default);
         Rotation {
             grid,
             live: VecDeque::new(),
             spare: Vec::new(),
             recorder,
-            alone,
+            number: grid.standstill.join(),
             waits: false,
             ended: false,
             still: Still::default(),
@@ -80,20 +73,35 @@ impl<'g, 'a> Rotation<'g, 'a> {
         }
     }
 
-    /// Runs blocks until none are left.
+    /// Runs blocks until none are left, or until the launch ends because it stands still.
     pub(super) fn run(mut self) -> Stats {
         while let Some(mut block) = self.next() {
-            let before = block.worker.stats.warp_instructions;
+            if self.waits {
+                let stamp = self.grid.standstill.stamp();
+                if stamp != self.still.stamp {
+                    self.still = Still { stamp, ..Still::default() };
+                }
+            }
+            let fuel = block.worker.fuel;
             let progress = self.advance(&mut block);
-            let asked = block.worker.stats.warp_instructions - before;
             match progress {
-                Some(Progress::Waits { proven }) => self.keep(block, asked, proven),
+                Some(Progress::Waits { proven }) => {
+                    self.waits = true;
+                    // A wait that only others can end is limited by time. Fuel limits loops that may end by themselves.
+                    if proven && block.worker.effects == block.effects {
+                        block.worker.fuel = fuel;
+                    }
+                    if self.keep(block, proven) {
+                        break;
+                    }
+                }
                 Some(Progress::Paused) => {
-                    (self.waits, self.still) = (false, Still::default());
+                    self.changed();
                     self.live.push_back(block);
                 }
                 Some(Progress::Ended) | None => {
-                    (self.waits, self.still) = (false, Still::default());
+                    self.grid.release();
+                    self.changed();
                     self.ended = true;
                     if let (Some(recorder), Some(running)) = (&mut self.recorder, block.running) {
                         recorder.end(running);
@@ -102,24 +110,29 @@ impl<'g, 'a> Rotation<'g, 'a> {
                 }
             }
         }
+        let waiting = self.live.iter().map(|block| block.worker.waits(block.turn));
+        self.grid.standstill.leave(self.number, waiting);
         self.finish()
     }
 
-    /// The block that runs next: a new one if the last one waits or there is no other.
+    /// Records that a block did something that others can see.
+    fn changed(&mut self) {
+        self.waits = false;
+        self.still = Still::default();
+        self.grid.standstill.changed();
+    }
+
+    /// Returns the block that runs next: a new one if the last one waits or there is no other.
     fn next(&mut self) -> Option<Live<'g, 'a>> {
-        let room = self.live.len() < MOST_WAITING || self.grid.cooperative;
         let more = self.grid.interleaves && self.live.len() < INTERLEAVED;
-        if (self.live.is_empty() || self.waits && room || more)
+        if (self.live.is_empty() || self.waits || more)
             && let Some(turn) = self.grid.take()
         {
-            (self.waits, self.still) = (false, Still::default());
+            self.changed();
             return Some(self.begin(turn));
         }
-        // Who waits for the one that has just ended has mostly begun last.
-        match std::mem::take(&mut self.ended) {
-            true => self.live.pop_back(),
-            false => self.live.pop_front(),
-        }
+        // The blocks that wait for the one that has just ended have mostly begun last.
+        if std::mem::take(&mut self.ended) { self.live.pop_back() } else { self.live.pop_front() }
     }
 
     fn begin(&mut self, turn: u64) -> Live<'g, 'a> {
@@ -147,38 +160,31 @@ impl<'g, 'a> Rotation<'g, 'a> {
         progress.map_err(|fault| self.grid.record(block.turn, fault, block.worker.postponed.take())).ok()
     }
 
-    /// Keeps a block that waits.
-    fn keep(&mut self, mut block: Live<'g, 'a>, asked: u64, proven: bool) {
+    /// Keeps a block that waits. Returns true if the launch ends because it stands still.
+    fn keep(&mut self, mut block: Live<'g, 'a>, proven: bool) -> bool {
         let effects = block.worker.effects;
-        if std::mem::replace(&mut block.effects, effects) != effects {
-            self.still = Still::default();
+        let did = std::mem::replace(&mut block.effects, effects) != effects;
+        self.live.push_back(block);
+        if did {
+            self.changed();
+            self.waits = true;
+            self.still.stamp = self.grid.standstill.stamp();
         }
         self.still.turns += 1;
-        self.still.asked += asked;
         self.still.same = if proven { self.still.same + 1 } else { 0 };
-        self.live.push_back(block);
         let all = self.live.len() as u64;
-        let asked_enough = self.still.asked >= MOST_ASKED && self.still.turns >= MOST_TURNS * all;
         // In two rounds each block has looked at what the last one to do something has done.
-        let in_vain = self.still.same > 2 * all || asked_enough;
-        self.waits = true;
-        let nobody_left = self.grid.left() == 0 || all as usize >= MOST_WAITING;
-        if in_vain && nobody_left {
-            self.give_up();
+        let in_vain = self.still.same > 2 * all;
+        if self.grid.standstill.is_decided() {
+            return true;
         }
-    }
-
-    /// Nobody here can go on: ends the blocks, unless those of other host threads may help.
-    fn give_up(&mut self) {
-        if !self.alone {
-            return std::thread::sleep(BACK_OFF);
+        if !in_vain || self.grid.can_begin() || !self.still.turns.is_multiple_of(all) {
+            return false;
         }
-        let Some(first) = self.live.iter().min_by_key(|block| block.turn) else { return };
-        let others = self.live.iter().filter(|block| block.turn != first.turn).map(|block| &block.worker);
-        let fault = first.worker.waits_in_vain(others);
-        self.grid.record(first.turn, fault, None);
-        self.spare.extend(self.live.drain(..).map(|block| block.worker));
-        (self.waits, self.still) = (false, Still::default());
+        self.still.rounds = self.still.rounds.saturating_add(1);
+        let Still { stamp, rounds, .. } = self.still;
+        let polled = self.live.iter().map(|block| block.worker.polled()).max().unwrap_or_default();
+        self.grid.standstill.rest(self.number, Rest { stamp, polled, rounds })
     }
 
     fn finish(self) -> Stats {

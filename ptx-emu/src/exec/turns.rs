@@ -12,6 +12,9 @@ use rustc_hash::FxHasher;
 
 use super::block::{Checked, Pause, Worker};
 use super::grid::mix;
+use super::lanes;
+use super::loops::Iteration;
+use super::standstill::Polled;
 use super::warp::Warp;
 use crate::code::{Op, Space};
 use crate::fault::SourcePlace;
@@ -26,6 +29,12 @@ const SPLIT_TURN: u64 = 512;
 
 /// The same for a warp that polled in its last turn.
 const SHORT_TURN: u64 = 64;
+
+/// Looks at a loop that may end by itself, after which turns are longer, the length of such turns, and the number of them
+/// after which the loop is looked at again.
+const FEW_UNKNOWN: u32 = 8;
+const UNKNOWN_TURN: u64 = 2048;
+const UNKNOWN_LOOKS: u32 = 64;
 
 /// Instructions within which a loop that only asks comes back to where it was.
 const PROBE: u32 = 256;
@@ -44,9 +53,6 @@ const MOST_AFTER_FAULT: u64 = 1 << 20;
 
 /// Rounds of turns between looks at the clock.
 const LOOKS: u64 = 8;
-
-/// Blocks that a report of a deadlock names.
-const MOST_NAMED: usize = 4;
 
 /// How far a block has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +78,30 @@ pub(super) struct Polling {
     asked: Option<(u32, u64)>,
     /// Whether it has read by a strong load or an atomic, as one does who waits.
     asks: bool,
+    /// The memory that it has read since it last did something else than polling.
+    polled: Polled,
+    /// Looks in a row that did not show whether its loop ends by itself.
+    unknown: u32,
+    /// Failed waits for an mbarrier in a row, and whether the state at the last one was that at the one before.
+    yields: u32,
+    yields_alike: bool,
+}
+
+impl Polling {
+    /// Returns true if the warp polled in its last turn.
+    pub(super) fn is_again(&self) -> bool {
+        self.again
+    }
+
+    /// Returns the memory that the warp polls.
+    pub(super) fn polled(&self) -> Polled {
+        if self.again { self.polled } else { Polled::Block }
+    }
+
+    /// Returns the last instruction that read memory while the warp polled, and the address.
+    pub(super) fn asked(&self) -> Option<(u32, u64)> {
+        self.asked
+    }
 }
 
 impl Worker<'_, '_> {
@@ -115,6 +145,7 @@ impl Worker<'_, '_> {
                 self.in_time()?;
             }
             if let Some(proven) = self.take_turns()? {
+                self.failed_waits = 0;
                 return Ok(Progress::Waits { proven });
             }
             if self.round >= end && !self.ready.is_empty() {
@@ -147,7 +178,10 @@ impl Worker<'_, '_> {
         let mut ready = std::mem::take(&mut self.ready);
         self.order(&mut ready, self.round);
         self.round += 1;
-        let (mut all_poll, mut all_stay, before) = (true, true, self.effects);
+        let before = self.effects;
+        let mut all_poll = true;
+        let mut all_stay = true;
+        let mut one_polls = false;
         for w in ready {
             if self.land_due()? {
                 (self.failed_waits, self.effects) = (0, self.effects + 1);
@@ -159,11 +193,17 @@ impl Worker<'_, '_> {
                     continue;
                 }
             };
-            all_poll &= matches!(pause, Pause::Sleeps | Pause::Spins | Pause::Stays);
-            all_stay &= pause == Pause::Stays;
+            // A failed wait for an mbarrier counts as polling only next to a warp that polls memory: without one, no
+            // other block can end the wait.
+            let polls = matches!(pause, Pause::Sleeps | Pause::Spins | Pause::Stays);
+            let polling = &self.warps[w as usize].polling;
+            let yields = pause == Pause::Yields && polling.again;
+            one_polls |= polls;
+            all_poll &= polls || yields;
+            all_stay &= pause == Pause::Stays || yields && polling.yields_alike;
             self.after_turn(w, pause)?;
         }
-        all_poll &= !self.ready.is_empty();
+        all_poll &= one_polls && !self.ready.is_empty();
         self.wake()?;
         let idle = all_poll && self.effects == before;
         Ok((all_poll).then_some(idle && all_stay && self.nothing_on_its_way()))
@@ -232,6 +272,7 @@ impl Worker<'_, '_> {
         let mut warp = std::mem::take(&mut self.warps[index]);
         let before = warp.effects;
         let pause = match (warp.polling.again, warp.apart.is_empty()) {
+            (true, true) if warp.polling.unknown > FEW_UNKNOWN => self.run(&mut warp, UNKNOWN_TURN),
             (true, _) => self.run_noting(&mut warp),
             (_, true) => self.run(&mut warp, self.turn_length(index)),
             (_, false) => self.run(&mut warp, SPLIT_TURN),
@@ -243,8 +284,8 @@ impl Worker<'_, '_> {
         pause
     }
 
-    /// Lets a warp execute so many instructions.
-    fn run(&mut self, warp: &mut Warp, most: u64) -> Checked<Pause> {
+    /// Lets a warp execute up to `most` instructions.
+    pub(super) fn run(&mut self, warp: &mut Warp, most: u64) -> Checked<Pause> {
         let turn = most.min(self.fuel.saturating_add(1));
         let before = warp.executed;
         let result = match self.observer.is_some() {
@@ -286,15 +327,33 @@ impl Worker<'_, '_> {
         let polls = matches!(pause, Pause::Turn | Pause::Sleeps) && w.effects == before;
         if !polls {
             w.polling.quiet = 0;
+            w.polling.unknown = 0;
+            w.polling.polled = Polled::Block;
             w.polling.again = pause == Pause::Yields && w.effects == before;
+            w.polling.yields = if w.polling.again { w.polling.yields + 1 } else { 0 };
+            w.polling.yields_alike = false;
+            // Most waits succeed soon, so the state is not looked at before.
+            if w.polling.yields > MOST_QUIET {
+                let state = state(w);
+                w.polling.yields_alike = std::mem::replace(&mut w.polling.slept, state) == state;
+            }
             w.others_may_run();
             return Ok(pause);
         }
         w.polling.quiet += 1;
+        // Looking at the loop takes longer than a turn.
+        if w.polling.unknown > FEW_UNKNOWN && !w.polling.quiet.is_multiple_of(UNKNOWN_LOOKS) {
+            return self.poll(w, Pause::Spins);
+        }
         if pause == Pause::Sleeps {
             let state = state(w);
-            let same = std::mem::replace(&mut w.polling.slept, state) == state;
-            return self.poll(w, if same { Pause::Stays } else { Pause::Sleeps });
+            if std::mem::replace(&mut w.polling.slept, state) == state {
+                return self.poll(w, Pause::Stays);
+            }
+            if w.polling.quiet < MOST_QUIET {
+                return self.poll(w, Pause::Sleeps);
+            }
+            return self.judge_iteration(w, before, Pause::Sleeps);
         }
         // A warp that computes for long is looked at ever less often.
         let quiet = w.polling.quiet;
@@ -318,8 +377,26 @@ impl Worker<'_, '_> {
                 return self.poll(w, Pause::Stays);
             }
         }
-        let long = w.polling.quiet >= MOST_QUIET && w.polling.asks;
-        if long { self.poll(w, Pause::Spins) } else { Ok(Pause::Turn) }
+        if w.polling.quiet >= MOST_QUIET && w.polling.asks {
+            return self.judge_iteration(w, before, Pause::Spins);
+        }
+        Ok(Pause::Turn)
+    }
+
+    /// Judges a warp that polls and is never twice in the same state, by one iteration of its loop.
+    fn judge_iteration(&mut self, w: &mut Warp, before: u64, unknown: Pause) -> Checked<Pause> {
+        match self.iterate(w, before)? {
+            Iteration::Bound => {
+                w.polling.unknown = 0;
+                self.poll(w, Pause::Stays)
+            }
+            Iteration::Unknown if w.effects == before => {
+                w.polling.unknown = w.polling.unknown.saturating_add(1);
+                self.poll(w, unknown)
+            }
+            Iteration::Unknown => Ok(Pause::Turn),
+            Iteration::Paused(pause) => Ok(pause),
+        }
     }
 
     /// A warp polls, unless others of its lanes can run.
@@ -328,11 +405,16 @@ impl Worker<'_, '_> {
         Ok(if w.polling.again { pause } else { Pause::Turn })
     }
 
-    fn note_asked(&self, w: &mut Warp) {
+    pub(super) fn note_asked(&self, w: &mut Warp) {
         let step = &self.grid.code.ops[w.now.pc as usize];
         let (address, strong) = match &step.op {
             Op::Load(t) if t.space != Space::Local => (&t.address, t.order.is_strong()),
             Op::Atomic(a) => (&a.address, true),
+            // Textures and surfaces may lie over memory of the host.
+            Op::Image(_) => {
+                w.polling.polled = Polled::Host;
+                return;
+            }
             _ => return,
         };
         let mut addresses = [0; 32];
@@ -341,6 +423,19 @@ impl Worker<'_, '_> {
         if known && w.now.mask != 0 {
             let first = addresses[w.now.mask.trailing_zeros() as usize];
             w.polling.asked = Some((w.now.pc, first));
+            if self.grid.standstill.is_open() && w.polling.polled != Polled::Host {
+                let polled = lanes(w.now.mask).map(|lane| self.polled_at(addresses[lane])).max();
+                w.polling.polled = w.polling.polled.max(polled.unwrap_or_default());
+            }
+        }
+    }
+
+    /// Returns the memory in which an address lies.
+    fn polled_at(&self, address: u64) -> Polled {
+        match self.grid.table.reach(address).map(|a| a.owner) {
+            None => Polled::Block,
+            Some(Some(_)) => Polled::Device,
+            Some(None) => Polled::Host,
         }
     }
 
@@ -359,7 +454,7 @@ impl Worker<'_, '_> {
         }
         let Some(warp) = self.warps.iter().find(|w| w.present() != 0) else { return Ok(()) };
         let what = "the launch has not ended within its time limit; this warp is still running";
-        let mut fault = self.fault(warp, warp.present(), Class::OutOfFuel, what);
+        let mut fault = self.fault(warp, warp.present(), Class::TimeLimit, what);
         fault.instead = "look for a loop that waits for what never comes, or raise the limit";
         Err(fault)
     }
@@ -367,8 +462,7 @@ impl Worker<'_, '_> {
     /// No warp is ready. This is fine if all have exited and nothing is left incomplete.
     fn stuck(&self) -> Checked<()> {
         let Some(first) = self.warps.iter().find(|w| w.present() != 0) else { return self.left_over() };
-        let reasons: Vec<String> = self.warps.iter().map(|w| self.wait_reason(w)).collect();
-        let what = format!("no warp can go on; {}", reasons.join("; "));
+        let what = format!("no warp can continue: {}", self.wait_reasons());
         let at_barrier = |w: &Warp| w.present() == 0 || self.barriers.waiting_at(w.index).is_some();
         let (class, instead) = match self.warps.iter().all(at_barrier) {
             true => {
@@ -386,48 +480,6 @@ impl Worker<'_, '_> {
         Err(fault)
     }
 
-    /// Why a warp cannot run.
-    fn wait_reason(&self, w: &Warp) -> String {
-        let warp = w.index;
-        if let Some((pc, arrived, all)) = self.cluster.waiting_at(warp) {
-            let (who, line) = (self.warp_name(warp), self.place(pc).line);
-            return format!(
-                "{who} waits at the cluster's barrier in line {line} ({arrived} of {all} warps have arrived)"
-            );
-        }
-        if let Some((pc, wanted, free)) = self.cluster.short_of(warp) {
-            let (who, line) = (self.warp_name(warp), self.place(pc).line);
-            return format!("{who} waits in line {line} for {wanted} registers, of which {free} are free");
-        }
-        if let Some((id, pc, arrived, expected)) = self.barriers.waiting_at(warp) {
-            let (who, line) = (self.warp_name(warp), self.place(pc).line);
-            return format!(
-                "{who} waits at barrier {id} in line {line} ({arrived} of {expected} threads have arrived)"
-            );
-        }
-        if let Some((pc, address, arrivals, bytes)) = self.mbarriers.sleeping_at(warp) {
-            let (who, line, address) =
-                (self.warp_name(warp), self.place(pc).line, self.shared.local(address.into()));
-            return format!(
-                "{who} waits at the mbarrier at 0x{address:x} in line {line} ({arrivals} arrivals and {bytes} bytes are missing)"
-            );
-        }
-        let (who, line) = (self.warp_name(warp), |pc: u32| self.place(pc).line);
-        match (w.present(), w.polling.asked) {
-            (0, _) => format!("{who} has exited"),
-            (_, Some((pc, _))) => {
-                format!("{who} polls without success in line {}{}", line(pc), self.waiting_lanes(w))
-            }
-            (_, None) => {
-                format!(
-                    "{who} is in a loop that nobody ends, at line {}{}",
-                    line(w.now.pc),
-                    self.waiting_lanes(w)
-                )
-            }
-        }
-    }
-
     /// All warps have exited; a barrier at which some only arrived must have been completed.
     fn left_over(&self) -> Checked<()> {
         self.unfinished(None)?;
@@ -441,40 +493,15 @@ impl Worker<'_, '_> {
         Err(fault)
     }
 
+    /// Returns the memory that the warps poll.
+    pub(super) fn polled(&self) -> Polled {
+        let waiting = self.warps.iter().filter(|w| w.present() != 0);
+        waiting.map(|w| w.polling.polled()).max().unwrap_or_default()
+    }
+
     /// Whether nothing that runs beside the warps can still change what they see.
     fn nothing_on_its_way(&self) -> bool {
         self.copies.is_idle() && self.stores.is_idle()
-    }
-
-    /// The fault of a block that waits, and others with it, for what nobody does.
-    pub(super) fn waits_in_vain<'w>(&'w self, others: impl Iterator<Item = &'w Self>) -> Box<Fault> {
-        let Some(first) = self.warps.iter().find(|w| w.polling.again && w.present() != 0) else {
-            return self.fault(&self.warps[0], 1, Class::Deadlock, "the block waits for what nobody does");
-        };
-        let mut reasons = vec![self.reasons()];
-        let mut left = 0;
-        for (i, other) in others.enumerate() {
-            match i < MOST_NAMED {
-                true => reasons.push(format!("in block {:?}, {}", other.blocks[0], other.reasons())),
-                false => left += 1,
-            }
-        }
-        let unbegun = self.grid.left();
-        reasons.extend((left > 0).then(|| format!("{left} other blocks wait too")));
-        reasons.extend((unbegun > 0).then(|| format!("{unbegun} blocks have no room to begin")));
-        let what = format!("nobody can go on; {}", reasons.join("; "));
-        let mut fault = self.fault(first, first.now.mask, Class::Deadlock, what);
-        fault.instead = "what the threads wait for must be written by a thread that does not wait for them";
-        if let Some((pc, address)) = first.polling.asked {
-            fault.place = Some(self.place(pc));
-            self.locate(&mut fault, address);
-        }
-        fault
-    }
-
-    fn reasons(&self) -> String {
-        let all: Vec<String> = self.warps.iter().map(|w| self.wait_reason(w)).collect();
-        all.join("; ")
     }
 }
 

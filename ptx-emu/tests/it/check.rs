@@ -140,7 +140,7 @@ fn a_launch_that_does_not_end_is_stopped() {
         let began = Instant::now();
         let report = check.run().unwrap();
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-        assert_eq!(classes(&report.findings), ["OutOfFuel"], "{report}");
+        assert_eq!(classes(&report.findings), ["TimeLimit"], "{report}");
         assert!(report.to_string().contains("has not ended within its time limit"), "{report}");
     }
 }

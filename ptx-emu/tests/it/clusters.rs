@@ -191,7 +191,7 @@ fn stores_complete_on_an_mbarrier() {
             assert_eq!(found, 1000 * peer + i as u32 % 64 + 7, "thread {i}");
         }
         let rows = [
-            (stores(1040, "%there", wait), "waits at the mbarrier"),
+            (stores(1040, "%there", wait), "at the mbarrier at"),
             (stores(1024, "%bar", wait), "another block than that of its mbarrier"),
             (stores(1024, "%there", wait).replace("[%far]", "[%far+8]"), "no multiple of 16"),
             // Before it lands, while it does not count as issued, and after.
@@ -231,7 +231,7 @@ fn copies_within_shared_memory_reach_the_peer() {
                 copy("add.u32 %s, %s, 8; fence.proxy.async; bar.sync 0;\n", "%there", 512, ""),
                 "multiple of 16",
             ),
-            (copy(fenced, "%there", 496, ""), "waits at the mbarrier"),
+            (copy(fenced, "%there", 496, ""), "at the mbarrier at"),
         ] {
             let fault = run(body.clone()).expect_err(part);
             assert!(fault.what.contains(part), "{body}: {fault}");
@@ -309,7 +309,7 @@ fn reductions_are_checked() {
         (body(wait).replace("st.shared.v2.u32 [%own], {100, 0};", ""), "has written"),
         (body(wait).replace("[%r4], ", "[%r4+2], "), "no multiple of 4"),
         (body(wait).replace("[%r4], ", "[%r4+4096], "), "outside every variable"),
-        (body(wait).replace("_, [%bar], 256", "_, [%bar], 260"), "waits at the mbarrier"),
+        (body(wait).replace("_, [%bar], 256", "_, [%bar], 260"), "at the mbarrier at"),
         // It may come while its value is stored.
         (body(wait).replace("red.async", "st.shared::cluster.u32 [%r4], 1; red.async"), "nothing orders"),
     ];
@@ -397,7 +397,7 @@ fn mistakes_with_clusters() {
             "nothing orders an access",
         ),
         // A copy that one block does not get, and one that a block does not wait for.
-        (&[&lost, SYNC], Deadlock, "waits at the mbarrier"),
+        (&[&lost, SYNC], Deadlock, "at the mbarrier at"),
         (&["setp.ne.u32 %p, %rank, 0; @%p exit;", &all], AsyncUnfinished, "nothing has waited"),
         (&[write, SYNC, write, read, SYNC], SharedRace, "nothing orders the two"),
         (
@@ -408,7 +408,7 @@ fn mistakes_with_clusters() {
         (
             &["setp.eq.u32 %p, %rank, 0; @%p bra SKIP;", ARRIVE, WAIT, "SKIP: LOOP: bra LOOP;"],
             Deadlock,
-            "nobody can go on",
+            "no thread can continue",
         ),
         (
             &[
@@ -418,7 +418,7 @@ fn mistakes_with_clusters() {
                 "bra END; LOOP: bar.sync 1, 64; END:",
             ],
             Deadlock,
-            "waits at the cluster's barrier",
+            "at the cluster's barrier",
         ),
         (&[ARRIVE, ARRIVE], BarrierMismatch, "a second arrival"),
         (&[WAIT], BarrierMismatch, "no arrival before"),
@@ -477,7 +477,7 @@ fn copies_to_all_blocks_overtake_loads() {
 #[test]
 fn the_peer_is_named() {
     let fault = launch(2, 1, &(multicast(1, 1024) + SYNC), SCHEDULES[0]).expect_err("lost");
-    let wanted = "warp 0 of block 1 of the cluster waits at the mbarrier at 0x400 in line";
+    let wanted = "warps 0-1 of block 1 of the cluster wait at the mbarrier at 0x400 in line";
     assert!(fault.what.contains(wanted), "{fault}");
     let body = ["st.shared.u32 [%own], %t;", SYNC, "ld.shared::cluster.u32 %r2, [%far];"].concat();
     let fault = launch(2, 1, &body, SCHEDULES[0]).expect_err("too early");

@@ -254,7 +254,7 @@ fn barrier_after_exit() {
 fn barrier_that_one_warp_never_reaches() {
     let body = "setp.lt.u32 %p0, %t, 32;\n@%p0 bra SKIP;\nbar.sync 1;\nSKIP:";
     check(body, TWO_WARPS, Class::BarrierMismatch, "
-        BarrierMismatch: no warp can go on; warp 0 has exited; warp 1 waits at barrier 1 in line 17 (32 of 64 threads have arrived)
+        BarrierMismatch: no warp can continue: warp 0 has exited; warp 1 waits at barrier 1 in line 17 (32 of 64 threads have arrived)
         in k, block (0,0,0), thread (32,0,0)
         at line 17: `bar.sync 1`
         all warps must reach the same barriers with the same thread counts");

@@ -1,0 +1,165 @@
+//! Loops that only another thread can end, although some of their registers change.
+//!
+//! A warp that polls and counts, or that looks at a clock, is never twice in the same state. Its loop has no end all the
+//! same if the registers that change decide nothing: neither a branch, nor an address, nor a value that is compared with
+//! memory. One iteration shows which registers those are. Let X be the registers that differ after the iteration, closed
+//! under the instructions of the loop: the destination of an instruction that reads X is in X. If only instructions on
+//! registers name X, and none of them is guarded by X, then every later iteration executes the same instructions with the
+//! same values outside of X, as long as memory stays as it is.
+//!
+//! A loop that counts up to a limit has its counter in a comparison, so it is not taken for one that waits in vain.
+
+use rustc_hash::FxHashSet;
+
+use super::block::{Checked, Pause, Worker};
+use super::rules::{parts, split};
+use super::warp::{Frame, Warp};
+use crate::code::{Code, Op};
+use crate::exec::regs::Bank;
+
+/// Instructions of the longest iteration that is looked at.
+const MOST_STEPS: u32 = 2048;
+
+/// A register of the running routine.
+type Register = (Bank, u32);
+
+/// What one iteration shows.
+pub(super) enum Iteration {
+    /// Only another thread can end the loop.
+    Bound,
+    /// The loop may end by itself, or it is too long.
+    Unknown,
+    /// The turn of the warp is over.
+    Paused(Pause),
+}
+
+/// The registers that an instruction writes and those that it reads.
+struct Flow {
+    writes: Vec<Register>,
+    reads: Vec<Register>,
+}
+
+/// The position of a warp.
+fn position(w: &Warp) -> (usize, Vec<[u32; 3]>) {
+    (w.calls.len(), w.frames().map(|Frame { pc, join, mask }| [*pc, *join, *mask]).collect())
+}
+
+impl Worker<'_, '_> {
+    /// Lets a warp that polls execute one iteration of its loop. `before` are the effects that it had when its turn began.
+    pub(super) fn iterate(&mut self, w: &mut Warp, before: u64) -> Checked<Iteration> {
+        if !w.apart.is_empty() {
+            return Ok(Iteration::Unknown);
+        }
+        let start = position(w);
+        let lanes32 = w.regs.w32.lanes.clone();
+        let lanes64 = w.regs.w64.lanes.clone();
+        let predicates = w.regs.pred.clone();
+        let mut steps = FxHashSet::default();
+        for _ in 0..MOST_STEPS {
+            steps.insert(w.now.pc);
+            self.note_asked(w);
+            let pause = self.run(w, 1)?;
+            if !matches!(pause, Pause::Turn | Pause::Sleeps) {
+                return Ok(Iteration::Paused(pause));
+            }
+            if w.effects != before || !w.apart.is_empty() {
+                return Ok(Iteration::Unknown);
+            }
+            if w.now.pc == start.1.last().map_or(0, |frame| frame[0]) && position(w) == start {
+                let mut changed = FxHashSet::default();
+                changed.extend(differing(Bank::W32, &lanes32, &w.regs.w32.lanes));
+                changed.extend(differing(Bank::W64, &lanes64, &w.regs.w64.lanes));
+                changed.extend(differing(Bank::Pred, &predicates, &w.regs.pred));
+                let bound = is_bound(self.grid.code, &steps, changed);
+                return Ok(if bound { Iteration::Bound } else { Iteration::Unknown });
+            }
+        }
+        Ok(Iteration::Unknown)
+    }
+}
+
+/// Returns the registers of a bank that have changed.
+fn differing<T: PartialEq>(bank: Bank, old: &[T], new: &[T]) -> impl Iterator<Item = Register> {
+    let pairs = old.iter().zip(new).enumerate();
+    pairs.filter(|(_, (old, new))| old != new).map(move |(slot, _)| (bank, slot as u32))
+}
+
+/// Returns true if the registers that change in a loop of these instructions decide nothing in it.
+fn is_bound(code: &Code, steps: &FxHashSet<u32>, mut changed: FxHashSet<Register>) -> bool {
+    let flows: Vec<(&Op, Flow)> =
+        steps.iter().map(|&pc| (&code.ops[pc as usize].op, flow(code, pc))).collect();
+    for (op, flow) in &flows {
+        match op {
+            // A clock may show the same time twice.
+            Op::Clock { .. } => changed.extend(&flow.writes),
+            // Neither local memory nor the registers of other routines are compared, and carries are not named.
+            Op::Store(_) | Op::Call(_) | Op::Return | Op::Alloca { .. } => return false,
+            _ => {}
+        }
+    }
+    if steps.iter().any(|&pc| has_carry(code, pc)) {
+        return false;
+    }
+    // Extends the set until it is closed.
+    loop {
+        let known = changed.len();
+        for (op, flow) in &flows {
+            let reads = flow.reads.iter().any(|register| changed.contains(register));
+            let writes = flow.writes.iter().any(|register| changed.contains(register));
+            let ignores = !reads && !writes || matches!(op, Op::Sleep | Op::Clock { .. } | Op::Nothing);
+            if ignores {
+                continue;
+            }
+            if !is_on_registers(op) {
+                return false;
+            }
+            if reads {
+                changed.extend(&flow.writes);
+            }
+        }
+        if changed.len() == known {
+            break;
+        }
+    }
+    // A guard decides whether the instruction is executed, which includes branches.
+    let guard = |pc: &u32| code.ops[*pc as usize].guard.map(|guard| (Bank::Pred, guard.pred));
+    !steps.iter().filter_map(guard).any(|guard| changed.contains(&guard))
+}
+
+/// Returns true if an instruction only computes registers of a lane from others.
+fn is_on_registers(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Alu(..)
+            | Op::SetP(_)
+            | Op::Set { .. }
+            | Op::SetPairP { .. }
+            | Op::SetPair { .. }
+            | Op::Logic { .. }
+            | Op::Copies(_)
+            | Op::Window { .. }
+            | Op::IsSpace { .. }
+    )
+}
+
+/// Returns true if an instruction reads or writes the carry, which is not a register by name.
+fn has_carry(code: &Code, pc: u32) -> bool {
+    let (name, _) = parts(&code.places[pc as usize]);
+    name.split('.').any(|part| matches!(part, "cc" | "addc" | "subc" | "madc"))
+}
+
+/// Returns the registers that an instruction writes, by its first operand, and those that it reads, without its guard.
+fn flow(code: &Code, pc: u32) -> Flow {
+    let (_, operands) = parts(&code.places[pc as usize]);
+    let (first, others) = split(operands);
+    Flow { writes: named(code, pc, first), reads: named(code, pc, others) }
+}
+
+/// Returns the registers that a part of an instruction names.
+fn named(code: &Code, pc: u32, text: &str) -> Vec<Register> {
+    let routine = code.routines.partition_point(|r| r.start <= pc).saturating_sub(1);
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '%' | '$' | '_');
+    let names: Vec<&str> = text.split(|c| !is_part(c)).collect();
+    let name = |(bank, slot): &Register| code.name_of(routine as u32, *bank, *slot).unwrap_or("");
+    code.mentioned(pc).iter().filter(|register| names.contains(&name(register))).copied().collect()
+}

@@ -1,0 +1,212 @@
+//! The reasons why warps cannot continue, and the sentence that reports them.
+//!
+//! A launch that stands still may have thousands of warps, most of which wait at the same place. A report therefore
+//! groups the warps of a block by what they wait for, and the blocks by what their warps wait for.
+
+use std::time::Duration;
+
+use super::block::{Worker, show_ranges};
+use super::warp::Warp;
+use crate::{Class, Fault};
+
+/// Groups of blocks, and groups of warps in a block, that a report names.
+const MOST_BLOCK_GROUPS: usize = 4;
+const MOST_WARP_GROUPS: usize = 6;
+
+/// Blocks of a group that a report names.
+const MOST_BLOCKS: usize = 3;
+
+/// The end of a standstill that nothing has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing can end it.
+    Deadlock,
+    /// It has lasted for as long as the launch may wait.
+    TimeLimit,
+}
+
+/// The reason why one warp cannot continue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum WaitReason {
+    ClusterBarrier { line: u32, arrived: usize, all: usize },
+    Registers { line: u32, wanted: u32, free: u32 },
+    Barrier { id: u32, line: u32, arrived: u32, expected: u32 },
+    Mbarrier { address: u64, line: u32, arrivals: u32, bytes: i64 },
+    Exited,
+    Polls { line: u32, lanes: String },
+    Loops { line: u32, lanes: String },
+}
+
+/// Whether a sentence is about one warp or about several.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Number {
+    One,
+    Several,
+}
+
+impl WaitReason {
+    /// The predicate of a sentence whose subject is one warp, or several.
+    fn predicate(&self, number: Number) -> String {
+        let wait = if number == Number::One { "waits" } else { "wait" };
+        match self {
+            Self::ClusterBarrier { line, arrived, all } => format!(
+                "{wait} at the cluster's barrier in line {line} ({arrived} of {all} warps have arrived)"
+            ),
+            Self::Registers { line, wanted, free } => {
+                format!("{wait} in line {line} for {wanted} registers, of which {free} are free")
+            }
+            Self::Barrier { id, line, arrived, expected } => format!(
+                "{wait} at barrier {id} in line {line} ({arrived} of {expected} threads have arrived)"
+            ),
+            Self::Mbarrier { address, line, arrivals, bytes } => format!(
+                "{wait} at the mbarrier at 0x{address:x} in line {line} ({arrivals} arrivals and {bytes} bytes are missing)"
+            ),
+            Self::Exited if number == Number::One => "has exited".into(),
+            Self::Exited => "have exited".into(),
+            Self::Polls { line, lanes } if number == Number::One => {
+                format!("polls without success in line {line}{lanes}")
+            }
+            Self::Polls { line, lanes } => format!("poll without success in line {line}{lanes}"),
+            Self::Loops { line, lanes } if number == Number::One => {
+                format!("is in a loop that nothing ends, at line {line}{lanes}")
+            }
+            Self::Loops { line, lanes } => format!("are in a loop that nothing ends, at line {line}{lanes}"),
+        }
+    }
+}
+
+/// A block, or a cluster of blocks, whose warps all wait.
+#[derive(Debug)]
+pub(crate) struct BlockWaits {
+    /// The place of the block in the order of the schedule.
+    pub(crate) turn: u64,
+    block: [u32; 3],
+    /// What its warps wait for.
+    reasons: String,
+    /// A fault at the instruction at which the first of them waits.
+    fault: Box<Fault>,
+}
+
+impl Worker<'_, '_> {
+    /// Returns what the warps wait for, with equal reasons grouped.
+    pub(super) fn wait_reasons(&self) -> String {
+        let per_block = self.warps.len() as u32 / self.blocks.len() as u32;
+        let mut groups: Vec<(u32, WaitReason, Vec<u32>)> = Vec::new();
+        for w in &self.warps {
+            let reason = self.wait_reason(w);
+            let rank = w.index / per_block;
+            let group = groups.iter_mut().find(|(of, known, _)| *of == rank && *known == reason);
+            match group {
+                Some((_, _, warps)) => warps.push(w.index % per_block),
+                None => groups.push((rank, reason, vec![w.index % per_block])),
+            }
+        }
+        let left: usize = groups.iter().skip(MOST_WARP_GROUPS).map(|(_, _, warps)| warps.len()).sum();
+        let named = groups.iter().take(MOST_WARP_GROUPS).map(|(rank, reason, warps)| {
+            let number = if warps.len() == 1 { Number::One } else { Number::Several };
+            let of = match self.blocks.len() {
+                1 => String::new(),
+                _ => format!(" of block {rank} of the cluster"),
+            };
+            let subject = if number == Number::One { "warp" } else { "warps" };
+            format!("{subject} {}{of} {}", show_ranges(warps), reason.predicate(number))
+        });
+        let mut named: Vec<String> = named.collect();
+        named.extend((left > 0).then(|| format!("{left} other warps wait")));
+        named.join("; ")
+    }
+
+    /// Returns the reason why a warp cannot run.
+    fn wait_reason(&self, w: &Warp) -> WaitReason {
+        let warp = w.index;
+        let line = |pc: u32| self.place(pc).line;
+        if let Some((pc, arrived, all)) = self.cluster.waiting_at(warp) {
+            return WaitReason::ClusterBarrier { line: line(pc), arrived, all };
+        }
+        if let Some((pc, wanted, free)) = self.cluster.short_of(warp) {
+            return WaitReason::Registers { line: line(pc), wanted, free };
+        }
+        if let Some((id, pc, arrived, expected)) = self.barriers.waiting_at(warp) {
+            return WaitReason::Barrier { id, line: line(pc), arrived, expected };
+        }
+        if let Some((pc, address, arrivals, bytes)) = self.mbarriers.sleeping_at(warp) {
+            let address = self.shared.local(address.into());
+            return WaitReason::Mbarrier { address, line: line(pc), arrivals, bytes };
+        }
+        match (w.present(), w.polling.asked()) {
+            (0, _) => WaitReason::Exited,
+            (_, Some((pc, _))) => WaitReason::Polls { line: line(pc), lanes: self.waiting_lanes(w) },
+            (_, None) => WaitReason::Loops { line: line(w.now.pc), lanes: self.waiting_lanes(w) },
+        }
+    }
+
+    /// Returns what the warps of a block wait for that does nothing but wait.
+    pub(super) fn waits(&self, turn: u64) -> BlockWaits {
+        let first = self.warps.iter().find(|w| w.polling.is_again() && w.present() != 0);
+        let first = first.or_else(|| self.warps.iter().find(|w| w.present() != 0));
+        let first = first.unwrap_or(&self.warps[0]);
+        let mut fault = self.fault(first, first.now.mask, Class::Deadlock, "");
+        if let Some((pc, address)) = first.polling.asked() {
+            fault.place = Some(self.place(pc));
+            self.locate(&mut fault, address);
+        }
+        BlockWaits { turn, block: self.blocks[0], reasons: self.wait_reasons(), fault }
+    }
+}
+
+/// Returns the fault of a launch that stood still for some time, from the blocks that wait in the order of the schedule
+/// and the number of blocks that had no space to begin.
+pub(super) fn standstill_fault(
+    verdict: Verdict,
+    lasted: Duration,
+    waiting: Vec<BlockWaits>,
+    unbegun: u64,
+) -> Option<Box<Fault>> {
+    let mut groups: Vec<(&str, Vec<[u32; 3]>)> = Vec::new();
+    for waits in &waiting {
+        match groups.iter_mut().find(|(reasons, _)| *reasons == waits.reasons) {
+            Some((_, blocks)) => blocks.push(waits.block),
+            None => groups.push((&waits.reasons, vec![waits.block])),
+        }
+    }
+    let mut named: Vec<String> =
+        groups.iter().take(MOST_BLOCK_GROUPS).map(|(reasons, blocks)| in_blocks(blocks, reasons)).collect();
+    let left: usize = groups.iter().skip(MOST_BLOCK_GROUPS).map(|(_, blocks)| blocks.len()).sum();
+    named.extend((left > 0).then(|| format!("{left} other blocks wait")));
+    let blocks = if unbegun == 1 { "block" } else { "blocks" };
+    named.extend((unbegun > 0).then(|| format!("{unbegun} {blocks} cannot begin before others end")));
+    let named = named.join("; ");
+    let mut fault = waiting.into_iter().next()?.fault;
+    match verdict {
+        Verdict::Deadlock => {
+            fault.what = format!("no thread can continue: {named}");
+            fault.instead = if unbegun == 0 {
+                "what the threads wait for must be written by a thread that does not wait for them"
+            } else {
+                "blocks that wait for each other must run at the same time: launch fewer, or make the launch cooperative"
+            };
+        }
+        Verdict::TimeLimit => {
+            fault.class = Class::TimeLimit;
+            fault.what = format!(
+                "the launch has waited for {} s, in which no thread could continue: {named}",
+                (lasted.as_secs_f64() * 10.0).round() / 10.0
+            );
+            fault.instead = "look for a wait that nothing ends, or raise the limit if the host or another stream ends it later";
+        }
+    }
+    Some(fault)
+}
+
+/// Returns the sentence that the warps of some blocks wait.
+fn in_blocks(blocks: &[[u32; 3]], reasons: &str) -> String {
+    let name = |[x, y, z]: &[u32; 3]| format!("({x},{y},{z})");
+    let mut names: Vec<String> = blocks.iter().take(MOST_BLOCKS).map(name).collect();
+    if blocks.len() > MOST_BLOCKS {
+        names.push("..".into());
+    }
+    match blocks {
+        [one] => format!("in block {}, {reasons}", name(one)),
+        _ => format!("in {} blocks, {}, {reasons}", blocks.len(), names.join(", ")),
+    }
+}
