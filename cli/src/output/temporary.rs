@@ -102,7 +102,8 @@ impl Temporary {
         let index = list.iter().position(|(known, _)| *known == self.0).expect(LISTED);
         match list.swap_remove(index).1 {
             Entry::Unnamed(file) => {
-                let named = builder(&self.0, 0o666)?.make_in(parent(&self.0), |path| unnamed::link(&file, path));
+                let named =
+                    builder(&self.0, 0o666)?.make_in(parent(&self.0), |path| unnamed::link(&file, path));
                 let path = named.map_err(nameless)?.into_temp_path();
                 path.persist(&self.0).map_err(|error| error.error)
             }

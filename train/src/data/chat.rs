@@ -202,8 +202,10 @@ fn replies(chat: &Chat, template: &ChatTemplate) -> Result<Spoken, String> {
     if template.marks_replies() {
         let rendered = template.render(&chat.conversation, Then::End).map_err(unrendered)?;
         if rendered.replies.iter().all(Range::is_empty) {
-            return Err("has no text in {% generation %} of the chat template, so that there is nothing to learn"
-                .into());
+            return Err(
+                "has no text in {% generation %} of the chat template, so that there is nothing to learn"
+                    .into(),
+            );
         }
         return without_excluded(chat, template, Spoken { text: rendered.text, learned: rendered.replies });
     }

@@ -13,17 +13,54 @@ const SWITCHES: [&str; 5] = ["weight", "train", "trainable", "training", "loss"]
 
 /// Words in a key that say that it changes which text is learned, or how much.
 const LEARNING_WORDS: [&str; 23] = [
-    "weight", "weights", "weighted", "mask", "masks", "masked", "loss", "losses", "train", "trainable", "trained",
-    "training", "learn", "learned", "learnable", "label", "labels", "ignore", "ignored", "skip", "exclude", "excluded",
+    "weight",
+    "weights",
+    "weighted",
+    "mask",
+    "masks",
+    "masked",
+    "loss",
+    "losses",
+    "train",
+    "trainable",
+    "trained",
+    "training",
+    "learn",
+    "learned",
+    "learnable",
+    "label",
+    "labels",
+    "ignore",
+    "ignored",
+    "skip",
+    "exclude",
+    "excluded",
     "untrained",
 ];
 
 /// Keys, as a whole, with text or other content that the forms of rows do not have. Leaving it out would train on
 /// another text than the row describes, or on an answer that is meant as a bad example.
 const CONTENT_KEYS: [&str; 20] = [
-    "chosen", "rejected", "rejected_response", "rejected_messages", "segments", "history", "system", "system_prompt",
-    "functions", "function_call", "tools", "tool_calls", "documents", "images", "image", "videos", "audios",
-    "chat_template", "input_ids", "token_ids",
+    "chosen",
+    "rejected",
+    "rejected_response",
+    "rejected_messages",
+    "segments",
+    "history",
+    "system",
+    "system_prompt",
+    "functions",
+    "function_call",
+    "tools",
+    "tool_calls",
+    "documents",
+    "images",
+    "image",
+    "videos",
+    "audios",
+    "chat_template",
+    "input_ids",
+    "token_ids",
 ];
 
 /// What a row or a message says about learning it.
@@ -56,7 +93,9 @@ pub(super) fn read(object: &Map<String, Value>, known: &[&str], place: &str) -> 
         let learned = switch_value(switch, value, place)?;
         match found {
             Some((other, before)) if before != learned => {
-                return Err(format!("has {other:?} and {switch:?} {place}that contradict each other; keep one"));
+                return Err(format!(
+                    "has {other:?} and {switch:?} {place}that contradict each other; keep one"
+                ));
             }
             _ => found = Some((switch, learned)),
         }
@@ -149,10 +188,22 @@ mod tests {
     #[test]
     fn values_that_are_no_switch_are_refused() {
         for (text, wanted) in [
-            (r#"{"weight": 0.5}"#, "has a \"weight\" of 0.5 that is not supported; use 0 or false to exclude, or 1 or true to learn"),
-            (r#"{"weight": -1}"#, "has a \"weight\" of -1 that is not supported; use 0 or false to exclude, or 1 or true to learn"),
-            (r#"{"train": "no"}"#, "has a \"train\" of \"no\" that is not supported; use 0 or false to exclude, or 1 or true to learn"),
-            (r#"{"train": true, "weight": 0}"#, "has \"train\" and \"weight\" that contradict each other; keep one"),
+            (
+                r#"{"weight": 0.5}"#,
+                "has a \"weight\" of 0.5 that is not supported; use 0 or false to exclude, or 1 or true to learn",
+            ),
+            (
+                r#"{"weight": -1}"#,
+                "has a \"weight\" of -1 that is not supported; use 0 or false to exclude, or 1 or true to learn",
+            ),
+            (
+                r#"{"train": "no"}"#,
+                "has a \"train\" of \"no\" that is not supported; use 0 or false to exclude, or 1 or true to learn",
+            ),
+            (
+                r#"{"train": true, "weight": 0}"#,
+                "has \"train\" and \"weight\" that contradict each other; keep one",
+            ),
         ] {
             assert_eq!(mark(text), Err(wanted.to_owned()), "{text}");
         }
@@ -161,16 +212,57 @@ mod tests {
     #[test]
     fn unknown_keys_that_change_learning_are_refused_by_name() {
         for key in [
-            "loss_mask", "lossMask", "loss-scale", "train_detail", "train_on_turn", "sample_weight", "Weight", "labels",
-            "label", "assistant_masks", "completion_mask", "ignore_index", "do_not_train", "masked", "rejected",
-            "rejected_response", "chosen", "history", "system", "functions", "images", "segments", "input_ids",
+            "loss_mask",
+            "lossMask",
+            "loss-scale",
+            "train_detail",
+            "train_on_turn",
+            "sample_weight",
+            "Weight",
+            "labels",
+            "label",
+            "assistant_masks",
+            "completion_mask",
+            "ignore_index",
+            "do_not_train",
+            "masked",
+            "rejected",
+            "rejected_response",
+            "chosen",
+            "history",
+            "system",
+            "functions",
+            "images",
+            "segments",
+            "input_ids",
         ] {
             let problem = mark(&format!("{{\"{key}\": 1}}")).unwrap_err();
-            assert!(problem.starts_with(&format!("has a key {key:?} that could change what is learned")), "{problem}");
+            assert!(
+                problem.starts_with(&format!("has a key {key:?} that could change what is learned")),
+                "{problem}"
+            );
         }
         for key in [
-            "source", "id", "idx", "category", "split", "language", "topic", "score", "model", "prompt_id", "url",
-            "timestamp", "num_tokens", "domain", "metadata", "meta", "constraint", "flossy", "strain", "parallel_tool_calls",
+            "source",
+            "id",
+            "idx",
+            "category",
+            "split",
+            "language",
+            "topic",
+            "score",
+            "model",
+            "prompt_id",
+            "url",
+            "timestamp",
+            "num_tokens",
+            "domain",
+            "metadata",
+            "meta",
+            "constraint",
+            "flossy",
+            "strain",
+            "parallel_tool_calls",
         ] {
             assert_eq!(mark(&format!("{{\"{key}\": 1}}")), Ok(Mark::Unmarked), "{key}");
         }

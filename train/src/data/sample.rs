@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::chat::Tokens;
+use super::marks::Mark;
 use super::order::held_out;
 use super::preprocess::Preprocess;
-use super::marks::Mark;
 use super::row::{MarkedRow, Row};
 use crate::Error;
 

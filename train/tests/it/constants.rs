@@ -107,7 +107,10 @@ fn schedules_give_the_learning_rates() {
         };
         for (step, wanted) in (1..).zip(c["learning_rate"][name].as_array().unwrap()) {
             let (found, wanted) = (schedule.rate(step), wanted.as_f64().unwrap());
-            assert!((found - wanted).abs() <= 1e-15 * wanted, "{name}, step {step}: {found}, wanted {wanted}");
+            assert!(
+                (found - wanted).abs() <= 1e-15 * wanted,
+                "{name}, step {step}: {found}, wanted {wanted}"
+            );
         }
     }
 }

@@ -23,7 +23,8 @@ const FILLED: f64 = 0.6;
 pub(super) fn draw(report: &Report) -> String {
     let mut text = String::new();
     let width = (MARGINS + BAR * report.contexts.len() as u32).max(LEAST_WIDTH);
-    let drawn = draw_on(SVGBackend::with_string(&mut text, (width, HEIGHT)), &report.title(), &report.contexts);
+    let drawn =
+        draw_on(SVGBackend::with_string(&mut text, (width, HEIGHT)), &report.title(), &report.contexts);
     drawn.expect("a string takes every byte");
     text
 }

@@ -117,9 +117,11 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
         timeline.extend(profile.nodes.iter().zip(last).map(|(link, times)| bar(link, times, last)));
     }
     let chain_us = timeline.iter().map(|bar| bar.stored).fold(0.0, f64::max);
-    let times = token_us
-        .zip(profiled_token_us)
-        .map(|(token_us, profiled_token_us)| TokenTimes { token_us, profiled_token_us, chain_us });
+    let times = token_us.zip(profiled_token_us).map(|(token_us, profiled_token_us)| TokenTimes {
+        token_us,
+        profiled_token_us,
+        chain_us,
+    });
     Ok(Report { header, ctx, tokens, times, kernels, timeline })
 }
 
@@ -256,7 +258,10 @@ impl Shown for Report {
             .print(&mut out, &format!("kernels of {} tokens from context {} on", self.tokens, self.ctx))?;
         let Some(times) = &self.times else {
             writeln!(out, "{}", self.table().trim_fmt())?;
-            writeln!(out, "\nMB: read by each node. The emulator does not measure time, so there are no times.")?;
+            writeln!(
+                out,
+                "\nMB: read by each node. The emulator does not measure time, so there are no times."
+            )?;
             return Ok(());
         };
         writeln!(

@@ -216,7 +216,9 @@ impl Report {
     pub(super) fn title(&self) -> String {
         let Header { model, device, read_ceiling, .. } = &self.header;
         // The folder of the model is of no use to a reader of the chart.
-        let model = std::path::Path::new(model).file_name().map_or(model.as_str().into(), |name| name.to_string_lossy());
+        let model = std::path::Path::new(model)
+            .file_name()
+            .map_or(model.as_str().into(), |name| name.to_string_lossy());
         format!("{model} on {}, read ceiling {:.0} GB/s", device.name, read_ceiling.gb_per_s)
     }
 

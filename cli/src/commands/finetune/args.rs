@@ -362,10 +362,15 @@ impl Args {
         metrics::check(out)?;
         if is_used("--out", out)? && self.resume.is_none() {
             let resume = match latest_checkpoint(out) {
-                Some(folder) => format!(", or continue from its latest checkpoint: --resume {}", folder.display()),
+                Some(folder) => {
+                    format!(", or continue from its latest checkpoint: --resume {}", folder.display())
+                }
                 None => String::new(),
             };
-            return Err(Failure::Input(format!("--out {} is in use; name an empty folder{resume}", out.display())));
+            return Err(Failure::Input(format!(
+                "--out {} is in use; name an empty folder{resume}",
+                out.display()
+            )));
         }
         match disk::refusal(out) {
             Some(error) => Err(Failure::Input(format!(

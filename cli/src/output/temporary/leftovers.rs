@@ -49,7 +49,8 @@ fn is_older(entry: &DirEntry, age: Duration) -> bool {
 
 fn is_temporary_name(name: &str) -> bool {
     let letters = name.strip_prefix(PREFIX);
-    letters.is_some_and(|letters| letters.len() == LETTERS && letters.chars().all(|c| c.is_ascii_alphanumeric()))
+    letters
+        .is_some_and(|letters| letters.len() == LETTERS && letters.chars().all(|c| c.is_ascii_alphanumeric()))
 }
 
 #[cfg(all(test, unix))]
@@ -84,8 +85,10 @@ mod tests {
         times.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
         drop(times);
         remove(folder.path());
-        let mut left: Vec<_> =
-            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut left: Vec<_> = fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         left.sort();
         let kept = [
             ".warpwright-locked",

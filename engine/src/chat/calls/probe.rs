@@ -13,8 +13,8 @@ use super::call::ToolCall;
 use super::stream::{CallStream, Part, ReplyEnd};
 use super::syntax::{Body, Ends, Place, SYNTAXES, Syntax};
 use super::tools::Tools;
-use crate::chat::value as chat;
 use crate::chat::template::{ChatTemplate, Conversation, Then};
+use crate::chat::value as chat;
 
 /// The function that is called. The name occurs in no template.
 const FUNCTION: &str = "zq_find";

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use crate::chat::value as chat;
 use super::python;
+use crate::chat::value as chat;
 use crate::unique_keys;
 
 /// Descriptions of functions that the assistant may call.
