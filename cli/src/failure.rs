@@ -13,7 +13,7 @@ use crate::terminal::say;
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    failed while running: device, driver, logits that are not finite, a kernel that `check` found wrong
+  1    failed while running: device, driver, download, logits that are not finite, a kernel that `check` found wrong
   2    wrong use, or an input file that cannot be used
   130  interrupted (Ctrl-C); 143 and 129 by SIGTERM and SIGHUP";
 

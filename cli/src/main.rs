@@ -8,6 +8,7 @@ mod emulation;
 mod failure;
 mod generate;
 mod grammar;
+mod hub;
 mod interrupt;
 mod limited;
 mod message;
@@ -32,7 +33,7 @@ use clap::{Parser, Subcommand};
 use arguments::Parsed;
 use commands::{
     bench, chat, check, completions, detokenize, devices, doctor, embed, emu, finetune, graph, info, logits,
-    merge, perplexity, run, tokenize,
+    merge, models, perplexity, pull, run, tokenize,
 };
 use failure::Failure;
 
@@ -59,6 +60,10 @@ enum Command {
     Finetune(Box<finetune::Args>),
     /// Add a LoRA adapter to the weights of its model
     Merge(merge::Args),
+    /// Download a model from the Hugging Face hub
+    Pull(pull::Args),
+    /// List the downloaded models, or remove one
+    Models(models::Args),
     /// Show the tokens of a text
     Tokenize(tokenize::Args),
     /// Show the text of tokens
@@ -105,6 +110,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Embed(args) => embed::run(&args),
         Command::Finetune(args) => finetune::run(&args),
         Command::Merge(args) => merge::run(&args),
+        Command::Pull(args) => pull::run(&args),
+        Command::Models(args) => models::run(&args),
         Command::Tokenize(args) => tokenize::run(&args),
         Command::Detokenize(args) => detokenize::run(&args),
         Command::Info(args) => info::run(&args),

@@ -11,6 +11,7 @@ use warpwright_engine::{self as engine, Decoder, Model, Options};
 use crate::device::Choice;
 use crate::emulation::{self, Work};
 use crate::failure::Failure;
+use crate::hub;
 use crate::progress::Bar;
 
 /// The model that a command works on: its first argument, or the value of `-m`.
@@ -20,7 +21,7 @@ use crate::progress::Bar;
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 pub(crate) struct ModelArg {
-    /// Model: a GGUF file or a Hugging Face folder
+    /// Model: a GGUF file, a Hugging Face folder, or hf:ORG/REPO[:FILE or :QUANT] on the Hugging Face hub
     #[arg(value_name = "MODEL", required = true)]
     model: Option<PathBuf>,
     /// Model, as an option instead of the first argument
@@ -57,10 +58,15 @@ impl ModelArg {
 
 /// Returns the path on this machine of a model that the user named: in MODEL, `-m` or `--draft`.
 ///
+/// A name with the prefix `hf:` is a model on the hub. It is downloaded unless the cache has it.
+///
 /// # Errors
-/// Returns an error if the name stands for a model that is not on this machine.
+/// Returns an error if the model is neither in the hub's cache nor on the hub, or cannot be downloaded.
 pub(crate) fn locate(given: &Path) -> Result<PathBuf, Failure> {
-    Ok(given.to_owned())
+    match given.to_str().filter(|name| name.starts_with(hub::PREFIX)) {
+        Some(name) => Ok(hub::resolve(&name.parse()?)?),
+        None => Ok(given.to_owned()),
+    }
 }
 
 /// A model and where it runs.

@@ -22,6 +22,11 @@ impl Bar {
         Bar(bar)
     }
 
+    /// Returns a bar that is not shown, for work that is too short for one.
+    pub(crate) fn hidden() -> Bar {
+        Bar(ProgressBar::hidden())
+    }
+
     /// A bar of steps.
     pub(crate) fn of_steps(len: usize) -> Bar {
         Bar::new("{wide_bar} {pos}/{len}", len as u64)

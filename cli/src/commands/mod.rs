@@ -14,6 +14,8 @@ pub(crate) mod graph;
 pub(crate) mod info;
 pub(crate) mod logits;
 pub(crate) mod merge;
+pub(crate) mod models;
 pub(crate) mod perplexity;
+pub(crate) mod pull;
 pub(crate) mod run;
 pub(crate) mod tokenize;

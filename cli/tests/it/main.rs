@@ -11,6 +11,8 @@ mod finetune;
 mod first_steps;
 mod folder;
 mod grammar;
+#[cfg(unix)]
+mod hub;
 mod input;
 mod merge;
 mod model_option;

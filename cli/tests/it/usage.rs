@@ -20,6 +20,8 @@ fn every_command_explains_itself() {
         "doctor",
         "completions",
         "graph",
+        "pull",
+        "models",
     ];
     for command in commands {
         let end = run(&[command, "--help"]);

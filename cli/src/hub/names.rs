@@ -1,0 +1,241 @@
+//! The names of files on the hub: which are safe, and which quantization they name.
+
+/// Returns the reason if a name could leave the folder that it is joined to, on any system.
+///
+/// Names come from the hub, so they are not trusted. A colon is refused because it ends the drive's letter on Windows.
+pub(super) fn problem(name: &str) -> Option<&'static str> {
+    if name.is_empty() {
+        return Some("the file's name is empty");
+    }
+    if name.len() > 1024 || name.split('/').any(|part| part.len() > 255) {
+        return Some("the file's name is too long");
+    }
+    if name.contains('\\') {
+        return Some("the file's name contains a backslash");
+    }
+    if name.contains(':') {
+        return Some("the file's name contains a colon");
+    }
+    if name.chars().any(char::is_control) {
+        return Some("the file's name contains a control character");
+    }
+    if name.starts_with('/') {
+        return Some("the file's name is an absolute path");
+    }
+    if name.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Some("the file's name has a part that is empty, '.' or '..'");
+    }
+    None
+}
+
+/// Returns true if the file is a model in one GGUF file or in several, and not an addition to a model.
+pub(super) fn is_gguf_model(name: &str) -> bool {
+    let base = base(name).to_ascii_lowercase();
+    base.ends_with(".gguf") && !base.starts_with("mmproj") && !base.starts_with("imatrix")
+}
+
+/// Returns the number of parts that a file like `model-00001-of-00003.gguf` is split into, if there are several.
+pub(super) fn parts(name: &str) -> Option<u32> {
+    let (_, count) = split_suffix(stem(name))?;
+    (count > 1).then_some(count)
+}
+
+/// Returns the quantization that a file's name ends with, in upper case, for example `Q4_K_M` or `UD-Q4_K_XL`.
+///
+/// A file without one in its name has that of the folder that it is in. If a name has several, as in
+/// `model-Q4_K_M-F16.gguf`, the result names all of them, because either could be meant.
+pub(super) fn quantization(name: &str) -> Option<String> {
+    let (folders, _) = name.rsplit_once('/').unwrap_or(("", name));
+    let stem = stem(name);
+    let stem = split_suffix(stem).map_or(stem, |(stem, _)| stem);
+    labels(stem).or_else(|| folders.rsplit('/').find_map(labels))
+}
+
+/// Returns true if a file's quantization is the wanted one, without regard to case.
+///
+/// The prefix `UD-` may be left out: it stands for a recipe, not for another format.
+pub(super) fn is_quantization(label: &str, wanted: &str) -> bool {
+    let plain = label.strip_prefix("UD-").unwrap_or(label);
+    label.eq_ignore_ascii_case(wanted) || plain.eq_ignore_ascii_case(wanted)
+}
+
+fn base(name: &str) -> &str {
+    name.rsplit_once('/').map_or(name, |(_, base)| base)
+}
+
+/// Returns the last part of the name without `.gguf`.
+fn stem(name: &str) -> &str {
+    let base = base(name);
+    match base.len().checked_sub(".gguf".len()) {
+        Some(at) if base.is_char_boundary(at) && base[at..].eq_ignore_ascii_case(".gguf") => &base[..at],
+        Some(_) | None => base,
+    }
+}
+
+/// Splits `model-00001-of-00003` into `model` and 3.
+fn split_suffix(stem: &str) -> Option<(&str, u32)> {
+    let (rest, count) = stem.rsplit_once("-of-")?;
+    let (model, part) = rest.rsplit_once('-')?;
+    let digits = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(part) || !digits(count) {
+        return None;
+    }
+    Some((model, count.parse().ok()?))
+}
+
+/// Returns the quantizations that a text contains between dots and dashes, joined by dashes.
+fn labels(text: &str) -> Option<String> {
+    let mut found: Vec<String> = vec![];
+    let mut dynamic = false;
+    for token in text.split(['-', '.']) {
+        // In `mistral_7b_Q4_K_M` an underscore separates the name as well: the first suffix that is a format counts.
+        let starts = [0].into_iter().chain(token.match_indices('_').map(|(at, _)| at + 1));
+        let label = starts.map(|at| token[at..].to_ascii_uppercase()).find(|label| is_format(label));
+        if let Some(label) = label {
+            found.push(if dynamic { format!("UD-{label}") } else { label });
+        }
+        dynamic = token.eq_ignore_ascii_case("UD");
+    }
+    (!found.is_empty()).then(|| found.join("-"))
+}
+
+/// Returns true if a word in upper case is a format of weights, such as `Q4_K_M`, `IQ4_NL`, `TQ1_0` or `BF16`.
+fn is_format(word: &str) -> bool {
+    const PLAIN: &[&str] = &["F16", "F32", "F64", "FP16", "FP32", "BF16", "MXFP4", "MXFP4_MOE", "NVFP4"];
+    if PLAIN.contains(&word) {
+        return true;
+    }
+    let Some(rest) = ["IQ", "TQ", "Q"].iter().find_map(|prefix| word.strip_prefix(prefix)) else {
+        return false;
+    };
+    let mut pieces = rest.split('_');
+    let bits = pieces.next().is_some_and(|bits| matches!(bits.as_bytes(), [b'1'..=b'8']));
+    bits && pieces.all(|piece| {
+        matches!(piece, "K" | "S" | "M" | "L" | "XS" | "XXS" | "XL" | "XXL" | "NL" | "0" | "1" | "4" | "8")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_gguf_model, is_quantization, parts, problem, quantization};
+
+    #[test]
+    fn names_that_leave_a_folder_are_refused() {
+        let long = "x".repeat(256);
+        for name in [
+            "",
+            "..",
+            "../x",
+            "a/../x",
+            "a/..",
+            "/x",
+            "//x",
+            "a//b",
+            "a/",
+            ".",
+            "./a",
+            "a/./b",
+            "a\\b",
+            "..\\x",
+            "C:x",
+            "C:\\x",
+            "c:/x",
+            "a:b",
+            "a\0",
+            "a\nb",
+            "\u{1b}[2J",
+            "\\\\host\\x",
+            &long,
+        ] {
+            assert!(problem(name).is_some(), "{name:?}");
+        }
+        for name in
+            ["x.gguf", "a/b/x.gguf", "größer 1.gguf", "..x", "x..gguf", ".gitattributes", "a b", "~/x", "-x"]
+        {
+            assert_eq!(problem(name), None, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn quantizations_are_read_from_names() {
+        let cases = [
+            ("model-Q4_K_M.gguf", Some("Q4_K_M")),
+            ("model.q4_k_m.gguf", Some("Q4_K_M")),
+            ("model_7b_Q4_K_M.GGUF", Some("Q4_K_M")),
+            ("Q4_K_M.gguf", Some("Q4_K_M")),
+            ("a/model-Q8_0.gguf", Some("Q8_0")),
+            ("Q4_K_M/model.gguf", Some("Q4_K_M")),
+            ("Q4_K_M/model-Q8_0.gguf", Some("Q8_0")),
+            ("BF16/x/model-00001-of-00002.gguf", Some("BF16")),
+            ("model-Q4_K_M-00001-of-00003.gguf", Some("Q4_K_M")),
+            ("Qwen3-8B-UD-Q4_K_XL.gguf", Some("UD-Q4_K_XL")),
+            ("gemma-3n-E4B-it-IQ4_NL.gguf", Some("IQ4_NL")),
+            ("phi-2.Q5_0.gguf", Some("Q5_0")),
+            ("model-Q4_0_4_4.gguf", Some("Q4_0_4_4")),
+            ("model-BF16.gguf", Some("BF16")),
+            ("model-f16.gguf", Some("F16")),
+            ("model-TQ1_0.gguf", Some("TQ1_0")),
+            ("model-Q4_K_M-F16.gguf", Some("Q4_K_M-F16")),
+            ("model-MXFP4_MOE.gguf", Some("MXFP4_MOE")),
+            ("Llama-3.2-1B-Instruct.gguf", None),
+            ("Qwen3-8B.gguf", None),
+            ("model-Q4_K_MX.gguf", None),
+            ("model-Q9_K.gguf", None),
+            ("model-Q.gguf", None),
+            ("ü.gguf", None),
+            ("gguf", None),
+            ("", None),
+        ];
+        for (name, label) in cases {
+            assert_eq!(quantization(name).as_deref(), label, "{name}");
+        }
+    }
+
+    #[test]
+    fn quantizations_are_compared_whole() {
+        for (label, wanted) in [("Q4_K_M", "q4_k_m"), ("UD-Q4_K_XL", "Q4_K_XL"), ("UD-Q4_K_XL", "ud-q4_k_xl")]
+        {
+            assert!(is_quantization(label, wanted), "{label} {wanted}");
+        }
+        for (label, wanted) in [
+            ("Q4_K_M", "Q4_K"),
+            ("Q4_K", "Q4_K_M"),
+            ("IQ4_NL", "Q4_NL"),
+            ("BF16", "F16"),
+            ("Q4_0_4_4", "Q4_0"),
+            ("Q4_K_M-F16", "Q4_K_M"),
+            ("Q4_K_M", ""),
+            ("Q4_K_XL", "UD-Q4_K_XL"),
+        ] {
+            assert!(!is_quantization(label, wanted), "{label} {wanted}");
+        }
+    }
+
+    #[test]
+    fn parts_and_additions_are_recognized() {
+        let cases = [
+            ("m-00001-of-00003.gguf", Some(3)),
+            ("a/m-00003-of-00003.gguf", Some(3)),
+            ("m-00001-of-00001.gguf", None),
+            ("m-1-of-3.gguf", None),
+            ("m.gguf", None),
+            ("m-0000x-of-00003.gguf", None),
+            ("-00001-of-00002.gguf", Some(2)),
+        ];
+        for (name, count) in cases {
+            assert_eq!(parts(name), count, "{name}");
+        }
+        for (name, is) in [
+            ("m.gguf", true),
+            ("m.GGUF", true),
+            ("a/m.gguf", true),
+            ("mmproj-F16.gguf", false),
+            ("a/mmproj-m-f16.gguf", false),
+            ("imatrix.gguf", false),
+            ("m.safetensors", false),
+            ("gguf", false),
+        ] {
+            assert_eq!(is_gguf_model(name), is, "{name}");
+        }
+    }
+}

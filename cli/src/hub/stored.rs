@@ -1,0 +1,107 @@
+//! The models in the cache.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::cache::{CachedFile, RepoCache, is_complete_folder, repositories};
+use super::error::HubError;
+use super::{names, settings};
+
+/// A model in the cache.
+#[derive(Serialize)]
+pub(crate) struct StoredModel {
+    /// `ORG/REPO`.
+    pub(crate) repo: String,
+    /// The file's name in the repository. A folder in safetensors has none.
+    pub(crate) file: Option<String>,
+    /// In bytes. The size of a folder is the sum of its files.
+    pub(crate) size: u64,
+    /// By the file's name, if it names one.
+    pub(crate) quant: Option<String>,
+    /// The commit that the file was loaded of.
+    pub(crate) commit: String,
+    /// Where it is.
+    pub(crate) path: PathBuf,
+}
+
+/// The models of a cache folder.
+pub(crate) struct StoredModels {
+    pub(crate) cache: PathBuf,
+    pub(crate) models: Vec<StoredModel>,
+    /// The number of bytes of interrupted downloads, by repository.
+    pub(crate) unfinished: Vec<(String, u64)>,
+}
+
+/// Lists the models in the cache, by repository and file.
+///
+/// A content that several commits share is listed once, with the current commit if it has it.
+pub(crate) fn stored_models() -> Result<StoredModels, HubError> {
+    let cache = settings::cache_folder()?;
+    let mut models = vec![];
+    let mut unfinished = vec![];
+    for (repo, files) in repositories(&cache) {
+        let current = files.commit();
+        let mut commits = files.commits();
+        commits.sort_by_key(|commit| Some(commit) != current.as_ref());
+        let mut seen = BTreeSet::new();
+        for commit in commits {
+            list(&repo, &files, &commit, &mut seen, &mut models);
+        }
+        let bytes = unfinished_bytes(&files.blobs());
+        if bytes > 0 {
+            unfinished.push((repo, bytes));
+        }
+    }
+    Ok(StoredModels { cache, models, unfinished })
+}
+
+fn list(
+    repo: &str,
+    cache: &RepoCache,
+    commit: &str,
+    seen: &mut BTreeSet<(String, PathBuf)>,
+    models: &mut Vec<StoredModel>,
+) {
+    let files = cache.files(commit);
+    let mut is_new = |file: &CachedFile| {
+        let content = fs::canonicalize(&file.path).unwrap_or_else(|_| file.path.clone());
+        seen.insert((file.name.clone(), content))
+    };
+    let (gguf, others): (Vec<&CachedFile>, Vec<&CachedFile>) =
+        files.iter().partition(|file| file.name.to_ascii_lowercase().ends_with(".gguf"));
+    for file in gguf {
+        if is_new(file) {
+            models.push(StoredModel {
+                repo: repo.to_owned(),
+                file: Some(file.name.clone()),
+                size: file.size,
+                quant: names::quantization(&file.name),
+                commit: commit.to_owned(),
+                path: file.path.clone(),
+            });
+        }
+    }
+    if is_complete_folder(&files) {
+        let new = others.iter().filter(|file| is_new(file)).count();
+        if new > 0 {
+            models.push(StoredModel {
+                repo: repo.to_owned(),
+                file: None,
+                size: others.iter().map(|file| file.size).sum(),
+                quant: None,
+                commit: commit.to_owned(),
+                path: cache.snapshot(commit),
+            });
+        }
+    }
+}
+
+/// Returns the number of bytes of the contents that are not complete.
+fn unfinished_bytes(blobs: &Path) -> u64 {
+    let entries = fs::read_dir(blobs).into_iter().flatten().flatten();
+    let parts = entries.filter(|entry| entry.path().extension().is_some_and(|end| end == "incomplete"));
+    parts.filter_map(|part| part.metadata().ok()).map(|part| part.len()).sum()
+}
