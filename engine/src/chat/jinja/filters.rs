@@ -71,7 +71,7 @@ pub(super) fn apply(host: &mut dyn Host, name: &str, value: Value, arguments: Ar
         }
         "capitalize" => {
             let [] = arguments.bind(&what, [])?;
-            Ok(text::capitalize(&*soft(host, &what, &value)?).into())
+            Ok(text::capitalize(&soft(host, &what, &value)?).into())
         }
         "lower" | "upper" | "title" => {
             let [] = arguments.bind(&what, [])?;

@@ -46,7 +46,7 @@ pub(super) fn parse_int(text: &str, base: i128) -> Run<Option<i128>> {
     });
     let (radix, digits) = match (base, prefixed) {
         (0, Some(found)) => found,
-        (0, None) if digits.len() > 1 && digits.starts_with('0') && digits.trim_matches('0') != "" => {
+        (0, None) if digits.len() > 1 && digits.starts_with('0') && !digits.trim_matches('0').is_empty() => {
             return Ok(None);
         }
         (0, None) => (10, digits),
@@ -683,7 +683,7 @@ impl Spec {
         let grouped = |digits: &str| {
             let mut out = String::new();
             for (i, c) in digits.chars().enumerate() {
-                if i > 0 && (digits.len() - i) % group == 0 {
+                if i > 0 && (digits.len() - i).is_multiple_of(group) {
                     out.push(separator);
                 }
                 out.push(c);
