@@ -156,7 +156,9 @@ fn content(value: Value) -> Result<String, String> {
             (_, Some(part)) if is_text => text += part,
             _ if is_text => return Err("a part of its content has no text".to_owned()),
             _ => {
-                return Err(format!("its content has a part of the type {kind:?}, and only text can be used"));
+                return Err(format!(
+                    "its content has a part of the type {kind:?}, and only text can be used"
+                ));
             }
         }
     }

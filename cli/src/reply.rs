@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
-use warpwright_engine::chat::{CallStream, Part, ToolCall};
+use warpwright_engine::chat::{CallStream, Part, ReplyEnd, ToolCall};
 use warpwright_engine::{Ending, Generation, LogProbabilities, Piece, TextStream, Tokenizer};
 
 use crate::failure::Failure;
@@ -44,7 +44,7 @@ pub(crate) struct Called {
     /// What is said beside the calls.
     pub(crate) said: String,
     pub(crate) calls: Vec<ToolCall>,
-    /// What begins as a call and is none, a sentence each.
+    /// The reasons why marks of calls do not begin a call, a sentence each.
     pub(crate) problems: Vec<String>,
 }
 
@@ -111,7 +111,7 @@ impl<'a> Printer<'a> {
                 line
             }
             Part::NoCall { mark, problem } => {
-                self.called.problems.push(format!("{mark} begins no call of a tool: {problem}"));
+                self.called.problems.push(format!("{mark} does not begin a tool call: {problem}"));
                 return Ok(());
             }
         };
@@ -122,17 +122,24 @@ impl<'a> Printer<'a> {
         Ok(())
     }
 
-    /// What was held back, and the end of the line. Gives the parts, if there are tools.
-    fn end_parts(&mut self, rest: &str) -> Result<Option<Called>, Failure> {
+    /// Prints the remaining text and ends the line. Returns the parts of the reply if there are tools.
+    fn end_parts(&mut self, rest: &str, ending: &Ending) -> Result<Option<Called>, Failure> {
         let Some(mut calls) = self.calls.take() else { return Ok(None) };
+        let end = match ending {
+            Ending::EndToken(_) | Ending::Grammar => ReplyEnd::Complete,
+            // The model did not end the reply, so the last value of a call may be incomplete.
+            Ending::StopString(_) | Ending::Limit | Ending::ContextFull | Ending::Interrupted => {
+                ReplyEnd::Cut
+            }
+        };
         let mut parts = calls.push(rest);
-        parts.extend(calls.finish());
+        parts.extend(calls.finish(end));
         parts.into_iter().try_for_each(|part| self.part(part))?;
         if self.form == Form::Text && self.in_line {
             self.text("\n")?;
         }
         if self.form == Form::Text {
-            self.called.problems.iter().for_each(|problem| say(format!("{problem}; it is given as text")));
+            self.called.problems.iter().for_each(|problem| say(format!("{problem}; it is shown as text")));
         }
         Ok(Some(std::mem::take(&mut self.called)))
     }
@@ -186,7 +193,7 @@ impl Reply {
     ) -> Result<Ending, Failure> {
         let (rest, ending) = stream.finish(why);
         self.text.push_str(&rest);
-        self.called = printer.end_parts(&rest)?;
+        self.called = printer.end_parts(&rest, &ending)?;
         if self.called.is_none() || printer.form != Form::Text {
             printer.end(&rest)?;
         }

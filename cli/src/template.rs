@@ -19,7 +19,11 @@ pub(crate) struct TemplateArgs {
     /// Chat template in place of the model's: a file in Jinja, or chatml
     #[arg(long, alias = "chat-template-file", value_name = "FILE")]
     chat_template: Option<PathBuf>,
-    /// Tools that the model may call, as JSON: a list of functions, as OpenAI's interface has them
+    /// JSON file with the tools that the model may call: a list of functions, as in OpenAI's API
+    ///
+    /// The list has the form [{"type": "function", "function": {"name": "..", "description": "..", "parameters": {..}}}],
+    /// where parameters is a JSON schema. The chat template decides how the model writes calls. If that format is unknown,
+    /// a warning says so, and calls appear as text together with their control tokens.
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
     /// More variables of the template, as JSON: '{"enable_thinking": false}'
@@ -177,9 +181,9 @@ impl Template {
         self.tools.as_ref().map(|tools| self.template.calls(tools, prompt))
     }
 
-    /// Names of tokens that calls are made of, if there are tools.
-    pub(crate) fn call_tokens(&self) -> Vec<&'static str> {
-        self.tools.as_ref().map_or(vec![], |_| self.template.call_tokens())
+    /// Returns true if a control token belongs in the text of a reply, because there are tools and it may mark a call.
+    pub(crate) fn shows_token(&self, spelling: &str) -> bool {
+        self.tools.is_some() && self.template.shows_token(spelling)
     }
 
     /// Whether there is no such tool.

@@ -93,9 +93,11 @@ impl<'a> TextStream<'a> {
         TextStream { stream, end_tokens, stops, held: String::new(), ended: None }
     }
 
-    /// Takes the control tokens of these names as text.
-    pub fn spell(&mut self, names: &[&str]) {
-        self.stream.iter_mut().for_each(|stream| stream.spell(names));
+    /// Adds the control tokens whose spelling `shows` accepts to the text.
+    pub fn spell(&mut self, shows: impl Fn(&str) -> bool) {
+        if let Some(stream) = &mut self.stream {
+            stream.spell(shows);
+        }
     }
 
     /// What may be printed with this token. After the end, nothing.

@@ -174,7 +174,9 @@ impl Asked {
     /// Turns the reply's tokens into text.
     fn stream<'a>(&'a self, end_tokens: &'a [u32], stops: &'a StopStrings) -> TextStream<'a> {
         let mut stream = TextStream::new(self.words.as_deref(), end_tokens, stops);
-        self.template.iter().for_each(|(template, _)| stream.spell(&template.call_tokens()));
+        if let Some((template, _)) = &self.template {
+            stream.spell(|token| template.shows_token(token));
+        }
         stream
     }
 

@@ -189,12 +189,12 @@ fn a_reply_ends_before_a_stop_string_and_is_told_as_json() {
 const WITH_TOOLS: &str = "{% for t in tools %}<tool_call>{{ t.function.name }}{% endfor %}{% for m in messages %}\
                           {{ m.role }}: {{ m.content }}{% for c in m.tool_calls %}{{ c.id }}{% endfor %}\n{% endfor %}";
 
-/// What begins as a call and is none is given as text, and named.
+/// Checks that a text which only begins as a call is shown as text, with a problem.
 fn check_no_call(options: &[&str]) {
     let run_chat = ["run", MODEL, "--device", "emu", "--chat", "-p", "Hi", "--quiet"];
     let end = run(&[&run_chat[..], options, &["--regex", "<tool_call>wea"]].concat());
     assert_eq!(end.out, "<tool_call>wea\n", "{end:?}");
-    let said = "<tool_call> begins no call of a tool: it is not closed; it is given as text\n";
+    let said = "<tool_call> does not begin a tool call: it is not closed; it is shown as text\n";
     assert!(end.err.contains(said), "{end:?}");
 }
 

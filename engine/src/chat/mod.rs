@@ -11,7 +11,7 @@ mod source;
 mod template;
 mod value;
 
-pub use calls::{CallStream, Part, ToolCall, Tools};
+pub use calls::{CallStream, Part, ReplyEnd, ToolCall, Tools};
 pub use jiff::civil::Date;
 pub use template::{ChatTemplate, Conversation, Rendered, Then, today};
 pub use value::{Serde, Value};

@@ -1,7 +1,7 @@
 //! A chat template that is ready to render.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -18,8 +18,10 @@ pub struct ChatTemplate {
     template: Arc<jinja::Template>,
     special: Vec<(&'static str, String)>,
     date: Option<Date>,
-    /// The ways in which it writes calls of tools.
-    syntaxes: Vec<&'static Syntax>,
+    /// The text of the template.
+    source: Arc<str>,
+    /// The formats of its calls of tools, once they have been looked for.
+    formats: OnceLock<Vec<&'static Syntax>>,
 }
 
 /// The messages of a conversation, and the other inputs of a template.
@@ -61,12 +63,12 @@ impl ChatTemplate {
     }
 
     pub(super) fn compiled(text: &str, special: Vec<(&'static str, String)>) -> Result<ChatTemplate, String> {
-        let syntaxes = calls::told(text);
+        let source = Arc::from(text);
         let text = text.to_owned();
         let template = bounded::run(bounded::TIME, move || {
             jinja::Template::new(&text).map(Arc::new).map_err(|error| error.to_string())
         })?;
-        Ok(ChatTemplate { template, special, date: None, syntaxes })
+        Ok(ChatTemplate { template, special, date: None, source, formats: OnceLock::new() })
     }
 
     /// Returns true if the template marks the assistant's replies with `{% generation %}`.
@@ -91,19 +93,31 @@ impl ChatTemplate {
         self.date = Some(date);
     }
 
-    /// Returns true if it is known how the template writes calls of tools.
+    /// The formats of the calls that the template writes: none if they are unknown.
+    fn formats(&self) -> &[&'static Syntax] {
+        self.formats.get_or_init(|| calls::formats(self, &self.source))
+    }
+
+    /// Returns true if the format of the calls that the template writes is known.
     pub fn knows_calls(&self) -> bool {
-        !self.syntaxes.is_empty()
+        !self.formats().is_empty()
     }
 
-    /// Returns the names of control tokens that calls are made of.
-    pub fn call_tokens(&self) -> Vec<&'static str> {
-        self.syntaxes.iter().flat_map(|syntax| syntax.tokens()).collect()
+    /// Returns the names of the formats of calls that models of this template use, the template's own first.
+    pub fn call_formats(&self) -> Vec<&'static str> {
+        self.formats().iter().map(|syntax| syntax.name()).collect()
     }
 
-    /// Finds the calls of these tools in a reply to a conversation that was rendered as `prompt`.
+    /// Returns true if a control token belongs in the text of a reply, because it may mark a call. If the format of calls is
+    /// unknown, every control token may.
+    pub fn shows_token(&self, spelling: &str) -> bool {
+        let formats = self.formats();
+        formats.is_empty() || formats.iter().any(|syntax| syntax.tokens().any(|token| token == spelling))
+    }
+
+    /// Returns a reader that finds the calls of these tools in the reply to a rendered prompt.
     pub fn calls<'a>(&'a self, tools: &'a Tools, prompt: &str) -> CallStream<'a> {
-        CallStream::new(&self.syntaxes, tools, prompt)
+        CallStream::new(self.formats(), tools, prompt)
     }
 
     /// Returns true if the text of a conversation depends on its tools.

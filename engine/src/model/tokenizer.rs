@@ -122,10 +122,10 @@ pub struct Stream<'a> {
 }
 
 impl Stream<'_> {
-    /// Takes the control tokens of these names as text.
-    pub fn spell(&mut self, names: &[&str]) {
+    /// Adds the control tokens whose spelling `shows` accepts to the text.
+    pub fn spell(&mut self, shows: impl Fn(&str) -> bool) {
         let control = self.tokenizer.vocabulary.control.iter();
-        self.spelled = control.filter(|(_, name)| names.contains(&&***name)).map(|(id, _)| *id).collect();
+        self.spelled = control.filter(|(_, name)| shows(name)).map(|(id, _)| *id).collect();
     }
 
     /// The text that `id` completes. At most three bytes are held back: the start of a character.

@@ -235,7 +235,6 @@ fn objects_without_a_key_that_is_left_are_rejected() {
         {"type": "object", "patternProperties": {"^a$": {"type": "integer"}}, "additionalProperties": false}]}"#;
     let error =
         compiler.compile(&GrammarText::JsonSchema(schema.into())).err().map(|error| error.to_string());
-    let reason =
-        "an object within # allows keys by a pattern, but all of them are named or excluded";
+    let reason = "an object within # allows keys by a pattern, but all of them are named or excluded";
     assert!(error.as_ref().is_some_and(|error| error.contains(reason)), "{error:?}");
 }

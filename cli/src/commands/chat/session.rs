@@ -178,7 +178,7 @@ impl<'a> Session<'a> {
         let mut matcher = grammar.map(Grammar::matcher);
         let (mut reply, mut stream) = (Reply::default(), TextStream::new(Some(words), end_tokens, stops));
         let mut prompt = self.fit(&[])?.ok_or_else(|| self.no_room())?;
-        stream.spell(&template.call_tokens());
+        stream.spell(|token| template.shows_token(token));
         let mut printer = Printer::new(Form::Text).with_calls(template.calls(&template.text(self.shown())?));
         loop {
             let ending = match self.take_in(&prompt)? {

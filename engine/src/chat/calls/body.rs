@@ -1,65 +1,61 @@
-//! What stands between the marks of calls. Each reader gives nothing for what is not a whole call.
+//! Formats whose values have an end of their own: JSON, alone or next to a name.
+//!
+//! A string in JSON or Python ends at its quote, so marks of calls inside a string have no meaning. Each reader starts
+//! after the opening mark and stops before the closing mark, if the format has one.
 
-use serde_json::{Deserializer, Map, Value};
+use serde_json::{Map, Value};
 
 use super::call::ToolCall;
-use super::elements;
-use super::tools::Tools;
+use super::cursor::{Cursor, NOT_CLOSED, Parsed, named, wrong};
+use super::python;
 
-/// Objects, or lists of them.
-pub(super) fn json(text: &str, _tools: &Tools) -> Option<Vec<ToolCall>> {
-    let text = text.trim_end().trim_end_matches("<|/tool_call|>");
-    let values: Vec<Value> =
-        Deserializer::from_str(text).into_iter::<Value>().collect::<Result<_, _>>().ok()?;
-    let calls = values.into_iter().flat_map(|value| match value {
-        Value::Array(values) => values,
-        value => vec![value],
-    });
-    some(calls.map(call).collect::<Option<_>>()?)
+/// Reads objects or lists of objects, up to the closing mark or the end of the text.
+pub(super) fn json(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
+    let mut calls = vec![];
+    loop {
+        calls.extend(calls_of(cursor.json()?)?);
+        let mut next = *cursor;
+        next.skip_space();
+        // Llama 3 separates objects by semicolons.
+        if next.eat(";") {
+            next.skip_space();
+        }
+        if !next.rest().starts_with(['{', '[']) {
+            break;
+        }
+        *cursor = next;
+    }
+    if calls.is_empty() { wrong("it contains no call") } else { Ok(calls) }
 }
 
-/// Whether what ends calls, and comes next, stands in a value that is not closed yet: in a string of JSON, or in an
-/// element of a parameter.
-pub(super) fn is_open(text: &str, closes: &str) -> bool {
-    match json_of(text) {
-        Some(json) => {
-            let text = format!("{json}{closes}");
-            let mut values = Deserializer::from_str(&text).into_iter::<Value>();
-            values.find_map(Result::err).is_some_and(|error| error.is_eof())
-        }
-        None => elements::is_open(text),
+/// Reads one object or one list of objects.
+pub(super) fn one_json(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
+    let calls = calls_of(cursor.json()?)?;
+    if calls.is_empty() { wrong("it contains no call") } else { Ok(calls) }
+}
+
+fn calls_of(value: Value) -> Parsed<Vec<ToolCall>> {
+    match value {
+        Value::Array(values) => values.into_iter().map(call).collect(),
+        value => Ok(vec![call(value)?]),
     }
 }
 
-/// What is JSON of a body that has JSON in it: all, or what is behind the name of a function.
-fn json_of(text: &str) -> Option<&str> {
-    let text = text.trim_start();
-    let behind = || text.split_once('>').map(|(_, rest)| rest.trim_start());
-    if text.starts_with(['{', '[']) { Some(text) } else { behind().filter(|rest| rest.starts_with('{')) }
-}
-
-/// Whether a call that is read from a body is whole, though the closing mark is missing: JSON and elements tell where they
-/// end. A name, keys and values, and parameters without an element around them do not.
-pub(super) fn ends_itself(text: &str) -> bool {
-    json_of(text).is_some() || text.trim_start().starts_with('<')
-}
-
-/// At least one.
-fn some(calls: Vec<ToolCall>) -> Option<Vec<ToolCall>> {
-    (!calls.is_empty()).then_some(calls)
-}
-
-/// The call that an object is, under the names that models give its parts.
-fn call(value: Value) -> Option<ToolCall> {
-    let Value::Object(mut object) = value else { return None };
+/// Reads the call in an object, under the keys that models use for its parts.
+fn call(value: Value) -> Parsed<ToolCall> {
+    let Value::Object(mut object) = value else { return wrong("its JSON is not an object") };
     if let Some(function @ Value::Object(_)) = object.get("function") {
         return call(function.clone()).map(|call| ToolCall { id: identity(&object), ..call });
     }
     let name = ["name", "tool_name", "function"].iter().find_map(|key| object.get(*key)?.as_str());
-    let name = name.filter(|name| !name.is_empty())?.to_owned();
+    let Some(name) = name.map(str::to_owned) else { return wrong("its JSON does not name a function") };
     let id = identity(&object);
-    let given = ["arguments", "parameters", "args"].iter().find_map(|key| object.shift_remove(*key));
-    Some(ToolCall { id, name, arguments: arguments(given.unwrap_or(Value::Null))? })
+    let mut values = ["arguments", "parameters", "args"].iter().filter_map(|key| object.shift_remove(*key));
+    let value = values.next().unwrap_or(Value::Null);
+    if values.next().is_some() {
+        return wrong("its JSON has arguments under two keys");
+    }
+    named(id.as_deref(), &name, arguments(value)?)
 }
 
 fn identity(object: &Map<String, Value>) -> Option<String> {
@@ -67,90 +63,165 @@ fn identity(object: &Map<String, Value>) -> Option<String> {
     id.filter(|id| !id.is_empty()).map(str::to_owned)
 }
 
-/// Arguments: an object, also as a text; none is an empty one.
-fn arguments(value: Value) -> Option<Map<String, Value>> {
+/// Returns the arguments: an object, an object as a string, or nothing.
+fn arguments(value: Value) -> Parsed<Map<String, Value>> {
     match value {
-        Value::Object(arguments) => Some(arguments),
-        Value::Null => Some(Map::new()),
-        Value::String(text) if text.trim().is_empty() => Some(Map::new()),
-        Value::String(text) => serde_json::from_str(&text).ok(),
-        _ => None,
+        Value::Object(arguments) => Ok(arguments),
+        Value::Null => Ok(Map::new()),
+        Value::String(text) if text.trim().is_empty() => Ok(Map::new()),
+        Value::String(text) => {
+            let text = text.trim();
+            let mut cursor = Cursor::new(text, 0);
+            let object = cursor.object();
+            match object {
+                Ok(object) if cursor.rest().is_empty() => Ok(object),
+                _ => wrong("its arguments are a string that is not a JSON object"),
+            }
+        }
+        _ => wrong("its arguments are not a JSON object"),
     }
 }
 
-/// A name and the arguments as a text.
-fn named(name: &str, text: &str) -> Option<ToolCall> {
-    let name = name.trim();
-    let arguments = arguments(Value::String(text.to_owned()))?;
-    (!name.is_empty() && !name.contains(char::is_whitespace)).then(|| ToolCall {
-        id: None,
-        name: name.to_owned(),
-        arguments,
-    })
-}
-
-/// Between `<tool_call>` and `</tool_call>`.
-pub(super) fn tagged(text: &str, tools: &Tools) -> Option<Vec<ToolCall>> {
-    match text.trim() {
-        text if text.starts_with(['{', '[']) => json(text, tools),
-        text if text.starts_with('<') => elements::functions(text, tools),
-        text => elements::keys_and_values(text, tools),
+/// Mistral: a list, or since 2025 a name, an optional identifier, and the arguments.
+pub(super) fn mistral(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
+    cursor.skip_space();
+    if cursor.rest().starts_with('[') && !["[ARGS]", "[CALL_ID]"].iter().any(|mark| cursor.may_become(mark)) {
+        return one_json(cursor);
     }
-}
-
-/// Objects between which the opening stands again.
-pub(super) fn split(text: &str, tools: &Tools) -> Option<Vec<ToolCall>> {
-    let calls = text.split("<function_call>").map(|text| json(text, tools));
-    Some(calls.collect::<Option<Vec<_>>>()?.concat())
-}
-
-/// A list; or since 2025 a name, with or without that of the call, and the arguments, for each call.
-pub(super) fn mistral(text: &str, tools: &Tools) -> Option<Vec<ToolCall>> {
-    if text.trim_start().starts_with('[') && !text.contains("[ARGS]") {
-        return json(text, tools);
+    let name = cursor.word(|c| matches!(c, '[' | '{'))?.trim();
+    let mut id = None;
+    if cursor.eat("[CALL_ID]") {
+        id = Some(cursor.until("[ARGS]")?.trim());
+    } else if cursor.rest().starts_with('[') {
+        if cursor.may_become("[CALL_ID]") {
+            return Err(NOT_CLOSED);
+        }
+        cursor.expect("[ARGS]")?;
     }
-    let one = |text: &str| {
-        let (head, arguments) =
-            text.split_once("[ARGS]").or_else(|| text.split_at_checked(text.find('{')?))?;
-        let (name, id) = head.split_once("[CALL_ID]").map_or((head, None), |(name, id)| (name, Some(id)));
-        Some(ToolCall { id: id.map(str::to_owned), ..named(name, arguments)? })
-    };
-    text.split("[TOOL_CALLS]").map(one).collect()
+    cursor.skip_space();
+    Ok(vec![named(id, name, cursor.object()?)?])
 }
 
-/// Objects, with `;` between them, or the call of a tool that Llama knows by itself, such as
+/// Llama, after its Python tag: objects, a list of calls, or the call of a built-in tool such as
 /// `brave_search.call(query="..")`.
-pub(super) fn python(text: &str, tools: &Tools) -> Option<Vec<ToolCall>> {
-    let text = text.trim();
-    if text.starts_with(['{', '[']) {
-        return json(text, tools).or_else(|| json(&text.replace("};", "}"), tools));
+pub(super) fn python_tag(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
+    cursor.skip_space();
+    match cursor.peek() {
+        Some('{') => json(cursor),
+        Some('[') => {
+            let mut inside = *cursor;
+            inside.bump();
+            inside.skip_space();
+            if inside.rest().starts_with('{') { json(cursor) } else { python::list(cursor) }
+        }
+        Some(_) => {
+            let call = python::call(cursor)?;
+            let name = call.name.strip_suffix(".call").unwrap_or(&call.name).to_owned();
+            Ok(vec![ToolCall { name, ..call }])
+        }
+        None => Err(NOT_CLOSED),
     }
-    let (name, rest) = text.split_once(".call(")?;
-    let (key, value) = rest.strip_suffix(')')?.split_once('=')?;
-    let arguments = Map::from_iter([(key.trim().to_owned(), serde_json::from_str(value).ok()?)]);
-    some(vec![ToolCall { id: None, name: name.to_owned(), arguments }])
 }
 
-/// Each call between marks, with its name behind the separator: after its type, and in front of the arguments in a
-/// block of code; or, since 3.1, in front of the separator.
-pub(super) fn deepseek(text: &str, _tools: &Tools) -> Option<Vec<ToolCall>> {
-    let one = |text: &str| {
-        let (head, rest) = text.trim().strip_suffix("<｜tool▁call▁end｜>")?.split_once("<｜tool▁sep｜>")?;
-        let Some((name, block)) = rest.split_once("\n```json\n") else { return named(head, rest) };
-        named(name, block.trim_end().strip_suffix("```")?)
-    };
-    let mut calls = text.split("<｜tool▁call▁begin｜>");
-    calls.next().filter(|before| before.trim().is_empty())?;
-    some(calls.map(one).collect::<Option<_>>()?)
+/// DeepSeek: each call between marks, with its name after the separator (after its type, and before the arguments in a
+/// block of code) or, since 3.1, before the separator.
+pub(super) fn deepseek(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
+    let mut calls = vec![];
+    loop {
+        cursor.skip_space();
+        if cursor.rest().starts_with(DEEPSEEK_END) && !calls.is_empty() {
+            return Ok(calls);
+        }
+        if cursor.may_become(DEEPSEEK_END) {
+            return Err(NOT_CLOSED);
+        }
+        cursor.expect("<｜tool▁call▁begin｜>")?;
+        let head = cursor.until("<｜tool▁sep｜>")?.trim();
+        cursor.skip_space();
+        let (name, arguments) = if cursor.rest().starts_with('{') {
+            (head, cursor.object()?)
+        } else {
+            let name = cursor.word(|c| c == '\n')?.trim();
+            cursor.expect("\n```json\n")?;
+            cursor.skip_space();
+            let arguments = cursor.object()?;
+            cursor.skip_space();
+            cursor.expect("```")?;
+            (name, arguments)
+        };
+        calls.push(named(None, name, arguments)?);
+        cursor.skip_space();
+        cursor.expect("<｜tool▁call▁end｜>")?;
+    }
 }
 
-/// A list of objects whose one key is the name.
-pub(super) fn apertus(text: &str, _tools: &Tools) -> Option<Vec<ToolCall>> {
-    let objects: Vec<Map<String, Value>> = serde_json::from_str(text).ok()?;
-    let calls = objects.into_iter().flatten();
-    some(
-        calls
-            .map(|(name, given)| Some(ToolCall { id: None, name, arguments: arguments(given)? }))
-            .collect::<Option<_>>()?,
-    )
+const DEEPSEEK_END: &str = "<｜tool▁calls▁end｜>";
+
+/// Kimi K2: each call between marks, with `functions.NAME:NUMBER` before the separator. That is also the identifier that
+/// the template expects in the answer of the tool.
+pub(super) fn kimi(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
+    let mut calls = vec![];
+    loop {
+        cursor.skip_space();
+        if cursor.rest().starts_with(KIMI_END) && !calls.is_empty() {
+            return Ok(calls);
+        }
+        if cursor.may_become(KIMI_END) {
+            return Err(NOT_CLOSED);
+        }
+        cursor.expect("<|tool_call_begin|>")?;
+        let id = cursor.until("<|tool_call_argument_begin|>")?.trim();
+        let name = id.strip_prefix("functions.").unwrap_or(id);
+        let name = match name.rsplit_once(':') {
+            Some((name, number)) if number.bytes().all(|digit| digit.is_ascii_digit()) => name,
+            _ => name,
+        };
+        cursor.skip_space();
+        calls.push(named(Some(id), name, cursor.object()?)?);
+        cursor.skip_space();
+        cursor.expect("<|tool_call_end|>")?;
+    }
+}
+
+const KIMI_END: &str = "<|tool_calls_section_end|>";
+
+/// Solar: each call between marks, with its identifier, its name and its arguments.
+pub(super) fn solar(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
+    let mut calls = vec![];
+    loop {
+        cursor.skip_space();
+        if cursor.rest().starts_with(SOLAR_END) && !calls.is_empty() {
+            return Ok(calls);
+        }
+        if cursor.may_become(SOLAR_END) {
+            return Err(NOT_CLOSED);
+        }
+        cursor.expect("<|tool_call:begin|>")?;
+        let id = cursor.until("<|tool_call:name|>")?.trim();
+        let name = cursor.until("<|tool_call:args|>")?.trim();
+        cursor.skip_space();
+        calls.push(named(Some(id), name, cursor.object()?)?);
+        cursor.skip_space();
+        cursor.expect("<|tool_call:end|>")?;
+    }
+}
+
+const SOLAR_END: &str = "<|calls|>";
+
+/// Apertus: a list of objects, each with the name of a function as its only key.
+pub(super) fn apertus(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
+    let Value::Array(objects) = cursor.json()? else { return wrong("its JSON is not a list") };
+    let mut calls = vec![];
+    for object in objects {
+        let Value::Object(object) = object else { return wrong("its JSON is not a list of objects") };
+        for (name, value) in object {
+            calls.push(named(None, &name, arguments(value)?)?);
+        }
+    }
+    if calls.is_empty() { wrong("it contains no call") } else { Ok(calls) }
+}
+
+/// LFM2: a list of calls as Python writes them, or JSON if the system asks for it.
+pub(super) fn lfm2(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
+    python_tag(cursor)
 }

@@ -1,17 +1,24 @@
-//! Calls of tools: what a model writes when it wants a function to be called, found again in its text.
+//! Calls of tools: finds the functions that a model wants to be called in the text of its reply.
 //!
-//! Each family of models was trained on a way of its own to write a call, and its chat template writes the calls of
-//! earlier turns in that way. So the template says which way it is: `syntax` has for each the text in the template that
-//! tells it, and what opens and closes calls in a reply. The ways are those that the templates of published models show.
+//! Each family of models was trained on its own format of calls, and its chat template writes the calls of earlier turns in
+//! that format. `probe` finds the format of a template, `syntax` has a row for each format, and `stream` reads a reply.
+//! The readers of bodies are in `body` (JSON), `python` and `elements` (tags).
+//!
+//! A wrong call is worse than a missing one, because a program acts on it. So the readers follow two rules: a text that is
+//! not a call is never searched for another call, and a text with several readings is reported as a problem.
 
 mod body;
 mod call;
+mod cursor;
 mod elements;
+mod probe;
+mod python;
 pub(super) mod stream;
 mod syntax;
 mod tools;
 
 pub use call::ToolCall;
-pub use stream::{CallStream, Part};
-pub(super) use syntax::{Syntax, told};
+pub(super) use probe::formats;
+pub use stream::{CallStream, Part, ReplyEnd};
+pub(super) use syntax::Syntax;
 pub use tools::Tools;

@@ -1,69 +1,128 @@
-//! Finds calls in a reply while it comes: text is given on at once, calls when they are whole.
+//! Finds calls in a reply while it arrives. Text is passed on immediately, and calls when they are certain.
 //!
-//! What may be the beginning of an opening mark is held back. What stands between marks and is no call is text after
-//! all, marks and all, and it is said why it is none. Calls that a model only thinks of, between `<think>` and
-//! `</think>`, are none.
-//!
-//! A closing mark may stand in a value, which ends behind it. So where a model forgot to close the value, text is held
-//! back: until the text cannot be one of a value any more, or is longer than a value is waited for.
+//! - A text that may be the beginning of an opening mark is held back.
+//! - A call is returned only if no continuation of the reply changes it. Formats whose values have an end of their own, such
+//!   as JSON, return it at its end. Formats with tags return it at the end of the reply (see `elements`).
+//! - A mark that does not begin a call is reported, and the rest of the reply is text. It may be a part of a value, so
+//!   nothing in it is searched for calls.
+//! - Calls between `<think>` and `</think>` are only considered by the model, and are text.
 
+use super::body;
 use super::call::ToolCall;
-use super::syntax::{Place, Syntax};
+use super::cursor::{Cursor, Fault, NOT_CLOSED, Parsed, VALUE_NOT_CLOSED, named, wrong};
+use super::elements::{self, Elements};
+use super::syntax::{Body, Ends, Place, Syntax};
 use super::tools::Tools;
-use super::{body, elements};
 
 /// A part of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
-    /// What is said.
+    /// Text for the user.
     Text(String),
-    /// What is to be called.
+    /// A call of a tool.
     Call(ToolCall),
-    /// The text that comes next begins with a mark of calls, and is none.
+    /// A problem: the text that follows has a mark of calls, and is not a call. It is passed on as text.
     NoCall {
         /// The mark.
         mark: &'static str,
-        /// Why it is none, as the end of a sentence.
-        problem: &'static str,
+        /// The reason, as the end of a sentence.
+        problem: String,
     },
 }
 
-/// Bytes behind a closing mark that stands in a value, for which the end of the value is waited for.
-const PATIENCE: usize = 2000;
+/// The end of a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplyEnd {
+    /// The model ended the reply.
+    Complete,
+    /// The reply was cut, for example by a limit. A value without a closing quote may then be incomplete, although the text
+    /// after it looks like the end of a call.
+    Cut,
+}
 
-/// A reply, as it comes.
+/// A reader of a reply that arrives in pieces.
 #[derive(Debug)]
 pub struct CallStream<'a> {
     syntaxes: &'a [&'static Syntax],
     tools: &'a Tools,
     state: State,
-    /// What was not given on yet.
+    /// Text that has not been passed on.
     held: String,
-    /// Whether nothing but white space has come.
+    /// True as long as the reply has only white space and thoughts.
     at_start: bool,
+    /// The length of `held` at which to look for the end of a call next.
+    next_look: usize,
+    /// Bytes of `held` that have been searched for a closing mark.
+    searched: usize,
+    /// The text of the current thought.
+    thought: String,
+}
+
+/// The part of a reply that has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arrival {
+    Some,
+    All,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum State {
     Text,
-    Thought,
-    /// Behind the opening mark, which is held too.
+    /// Text without calls, up to this mark.
+    Quiet(&'static str),
+    /// After the opening mark, which is held back too.
     Call(&'static Syntax),
+    /// After a mark that does not begin a call: everything is text.
+    Rest,
+    /// Before the header of a message of gpt-oss.
+    Header,
+    /// In a message of gpt-oss, with the text to add at its end.
+    Message(&'static str),
+    /// In a call of gpt-oss, after its header.
+    Recipient,
 }
 
-/// What a thought is between.
+/// The marks around a thought.
 const THINK: [&str; 2] = ["<think>", "</think>"];
 
+/// The tokens that end a message of gpt-oss.
+const MESSAGE_ENDS: [&str; 4] = ["<|end|>", "<|call|>", "<|return|>", "<|start|>"];
+
+/// The maximum length of the header of a message of gpt-oss.
+const HEADER: usize = 400;
+
 impl<'a> CallStream<'a> {
-    /// For a reply to a conversation that was rendered as `prompt`, which may have begun the thought.
+    /// Returns a reader of the reply to a prompt, which may have begun a thought.
     pub(crate) fn new(syntaxes: &'a [&'static Syntax], tools: &'a Tools, prompt: &str) -> CallStream<'a> {
-        let state = if prompt.trim_end().ends_with(THINK[0]) { State::Thought } else { State::Text };
-        CallStream { syntaxes, tools, state, held: String::new(), at_start: true }
+        let harmony = syntaxes.iter().any(|syntax| matches!(syntax.body, Body::Harmony));
+        let state = if prompt.trim_end().ends_with(THINK[0]) {
+            State::Quiet(THINK[1])
+        } else if harmony && prompt.ends_with("<|message|>") {
+            State::Message("")
+        } else if harmony {
+            State::Header
+        } else {
+            State::Text
+        };
+        CallStream {
+            syntaxes,
+            tools,
+            state,
+            held: String::new(),
+            at_start: true,
+            next_look: 0,
+            searched: 0,
+            thought: String::new(),
+        }
     }
 
-    /// Parts that are known with this text.
+    /// Adds text and returns the parts that are certain with it.
     pub fn push(&mut self, text: &str) -> Vec<Part> {
         self.held.push_str(text);
+        self.steps()
+    }
+
+    fn steps(&mut self) -> Vec<Part> {
         let mut parts = vec![];
         while let Some(more) = self.step() {
             parts.extend(more);
@@ -71,115 +130,355 @@ impl<'a> CallStream<'a> {
         parts
     }
 
-    /// What was held back, where no more text comes.
-    pub fn finish(mut self) -> Vec<Part> {
-        let State::Call(syntax) = self.state else { return text(self.held) };
-        // A name, or some of the values, may be all that came of a call without its closing mark.
-        let whole = syntax.closes.is_none() || body::ends_itself(&self.held[syntax.opens.len()..]);
-        if let Some(calls) = self.calls(syntax, self.held.len()).filter(|_| whole) {
-            return calls;
+    /// Returns the remaining parts after the last piece of text.
+    pub fn finish(mut self, end: ReplyEnd) -> Vec<Part> {
+        let mut parts = vec![];
+        loop {
+            match self.state {
+                State::Text | State::Rest | State::Message(_) => {
+                    parts.extend(text(std::mem::take(&mut self.held)));
+                    if let State::Message(after) = self.state {
+                        parts.extend(text(after.to_owned()));
+                    }
+                    return parts;
+                }
+                State::Header => {
+                    // A header without a message has no text of its own.
+                    parts.extend(text(std::mem::take(&mut self.held)));
+                    return parts;
+                }
+                State::Quiet(_) => {
+                    parts.extend(self.take(self.held.len()).unwrap_or_default());
+                    let considered = self.syntaxes.iter().find(|syntax| {
+                        syntax.place == Place::Anywhere && self.thought.contains(syntax.opens)
+                    });
+                    if let Some(syntax) = considered {
+                        let problem = "it is in a thought that does not end".to_owned();
+                        parts.push(Part::NoCall { mark: syntax.opens, problem });
+                    }
+                    return parts;
+                }
+                State::Call(syntax) => match self.last_call(syntax, end) {
+                    Ok((calls, bytes)) => parts.extend(self.accept(calls, bytes)),
+                    Err(fault) => parts.extend(self.reject(syntax, fault)),
+                },
+                State::Recipient => match self.harmony_call(Arrival::All) {
+                    Ok((call, bytes)) => parts.extend(self.accept(vec![call], bytes)),
+                    Err(fault) => parts.extend(self.reject_mark("<|channel|>", fault)),
+                },
+            }
+            parts.extend(self.steps());
         }
-        // No call: it may be one behind this mark.
-        let closed = syntax.closes.is_none_or(|closes| self.held.contains(closes));
-        let problem = if closed { self.problem(syntax, self.held.len()) } else { "it is not closed" };
-        let mut parts = self.no_call(syntax, problem);
-        parts.extend(self.push(""));
-        parts.extend(self.finish());
-        parts
     }
 
-    /// Goes on by a part; nothing if that takes more text.
+    /// Advances by one part. Returns `None` if that takes more text.
     fn step(&mut self) -> Option<Vec<Part>> {
         match self.state {
             State::Text => self.text(),
-            State::Thought => {
-                let end = self.held.find(THINK[1]).map(|at| at + THINK[1].len());
-                self.state = if end.is_some() { State::Text } else { State::Thought };
-                let begun = begun(&self.held, &THINK[1..]);
-                self.take(end.unwrap_or(self.held.len() - begun))
-            }
+            State::Rest => self.take(self.held.len()),
+            State::Quiet(close) => self.quiet(close),
             State::Call(syntax) => self.call(syntax),
+            State::Header => self.header(),
+            State::Message(after) => self.message(after),
+            State::Recipient => self.recipient(),
         }
     }
 
-    /// Gives on text up to a mark.
+    /// Passes on text up to a mark.
     fn text(&mut self) -> Option<Vec<Part>> {
         let opened = self.syntaxes.iter().filter_map(|syntax| Some((self.opened(syntax)?, *syntax)));
         let opened = opened.min_by_key(|(at, _)| *at);
-        let thought = self.held.find(THINK[0]);
-        if let Some(at) = thought.filter(|at| opened.is_none_or(|(call, _)| *at < call)) {
-            self.state = State::Thought;
-            return self.take(at + THINK[0].len());
+        let quiet = self.quiet_marks().filter_map(|[open, close]| Some((self.held.find(open)?, open, close)));
+        let quiet = quiet.min_by_key(|(at, _, _)| *at);
+        if let Some((at, open, close)) = quiet.filter(|(at, _, _)| opened.is_none_or(|(call, _)| *at < call))
+        {
+            // A thought in front of a call leaves the call at the start of the reply.
+            let at_start = self.at_start && self.held[..at].trim().is_empty();
+            let parts = self.take(at + open.len());
+            self.at_start = at_start;
+            self.thought.clear();
+            self.state = State::Quiet(close);
+            return parts;
         }
         if let Some((at, syntax)) = opened {
             self.state = State::Call(syntax);
+            self.next_look = 0;
+            self.searched = 0;
             return self.take(at).or(Some(vec![]));
         }
-        let marks = self.syntaxes.iter().filter(|syntax| syntax.place == Place::Anywhere);
-        let marks: Vec<&str> = marks.map(|syntax| syntax.opens).chain([THINK[0]]).collect();
+        let calls = self.syntaxes.iter().filter(|syntax| syntax.place == Place::Anywhere);
+        let marks = calls.map(|syntax| syntax.opens).chain(self.quiet_marks().map(|[open, _]| open));
+        let marks: Vec<&str> = marks.collect();
         self.take(self.held.len() - begun(&self.held, &marks))
     }
 
-    /// Where a call begins.
+    /// The marks around text without calls.
+    fn quiet_marks(&self) -> impl Iterator<Item = [&'static str; 2]> {
+        self.syntaxes.iter().filter_map(|syntax| syntax.quiet).chain([THINK])
+    }
+
+    /// Returns the position where a call begins.
     fn opened(&self, syntax: &Syntax) -> Option<usize> {
         let at = self.held.find(syntax.opens)?;
-        let first = self.at_start && self.held[..at].trim().is_empty();
-        (syntax.place == Place::Anywhere || first).then_some(at)
+        match syntax.place {
+            Place::Anywhere => Some(at),
+            Place::Start => (self.at_start && self.held[..at].trim().is_empty()).then_some(at),
+        }
     }
 
-    /// Gives on calls if their end is there. An end that stands in a string of an argument is none. What ends and is no
-    /// call is text after all, and there may be a call behind its mark.
+    /// Passes on text without calls, up to its closing mark.
+    fn quiet(&mut self, close: &'static str) -> Option<Vec<Part>> {
+        let end = self.held.find(close).map(|at| at + close.len());
+        if end.is_some() {
+            self.state = State::Text;
+        }
+        let at_start = self.at_start;
+        let parts = self.take(end.unwrap_or(self.held.len() - begun(&self.held, &[close])));
+        self.at_start = at_start;
+        if let Some([Part::Text(text)]) = parts.as_deref() {
+            self.thought.push_str(text);
+        }
+        parts
+    }
+
+    /// Returns calls if their end has arrived.
     fn call(&mut self, syntax: &'static Syntax) -> Option<Vec<Part>> {
-        let closes = syntax.closes?;
-        let mut ends = self.held.match_indices(closes).map(|(at, _)| at);
-        let (at, calls) = ends.find_map(|at| match self.calls(syntax, at) {
-            None if self.may_go_on(syntax, at, closes) => None,
-            calls => Some((at, calls)),
-        })?;
-        if calls.is_none() {
-            return Some(self.no_call(syntax, self.problem(syntax, at)));
+        // Each attempt reads the whole body. To keep their number small, the length grows by an eighth in between, unless
+        // a closing mark arrives.
+        let closes = if let Ends::Mark(mark) = syntax.ends { mark } else { "" };
+        let unsearched = self.held.get(self.searched.saturating_sub(closes.len())..).unwrap_or(&self.held);
+        let closed = !closes.is_empty() && unsearched.contains(closes);
+        if self.held.len() < self.next_look && !closed {
+            return None;
         }
-        (self.state, self.at_start) = (State::Text, false);
-        self.held.drain(..at + closes.len());
-        calls
-    }
-
-    /// Whether a closing mark stands in a value that goes on behind it.
-    fn may_go_on(&self, syntax: &Syntax, at: usize, closes: &str) -> bool {
-        let (before, after) = (&self.held[syntax.opens.len()..at], &self.held[at + closes.len()..]);
-        let open = body::is_open(before, closes);
-        open && after.len() <= PATIENCE && !elements::ends_without_its_value(before, after)
-    }
-
-    /// Why what is held up to there is no call.
-    fn problem(&self, syntax: &Syntax, end: usize) -> &'static str {
-        match body::is_open(&self.held[syntax.opens.len()..end], syntax.closes.unwrap_or_default()) {
-            true => "a value in it is not closed",
-            false => "it is not written as calls are",
+        self.next_look = self.held.len() + self.held.len() / 8;
+        self.searched = self.held.len();
+        match self.certain_calls(syntax) {
+            Ok((calls, bytes)) => Some(self.accept(calls, bytes)),
+            Err(Fault::Open(_)) => None,
+            Err(fault @ Fault::Wrong(_)) => Some(self.reject(syntax, fault)),
         }
     }
 
-    /// Gives on the opening mark as text.
-    fn no_call(&mut self, syntax: &'static Syntax, problem: &'static str) -> Vec<Part> {
-        self.state = State::Text;
-        let said = Part::NoCall { mark: syntax.opens, problem };
-        let mark = self.take(syntax.opens.len()).unwrap_or_default();
-        // A reply that only looks like a call at its start is one of JSON.
-        let said = Some(said).filter(|_| syntax.place == Place::Anywhere);
+    /// Returns the calls in the text that is held back and their end, if no further text can change them.
+    fn certain_calls(&self, syntax: &'static Syntax) -> Parsed<(Vec<ToolCall>, usize)> {
+        let mut cursor = self.cursor(syntax);
+        let calls = match self.body(syntax, &cursor)? {
+            Body::Elements(elements) => {
+                elements.check_start(&self.held)?;
+                return Err(NOT_CLOSED);
+            }
+            body => self.read(body, &mut cursor)?,
+        };
+        match syntax.ends {
+            Ends::Mark(mark) => {
+                cursor.skip_space();
+                cursor.expect(mark)?;
+            }
+            Ends::Body => {}
+            Ends::Reply(_) => return Err(NOT_CLOSED),
+        }
+        Ok((calls, cursor.at))
+    }
+
+    /// Returns the calls in the text that is held back and their end, where no more text comes.
+    fn last_call(&self, syntax: &'static Syntax, end: ReplyEnd) -> Parsed<(Vec<ToolCall>, usize)> {
+        let mut cursor = self.cursor(syntax);
+        let calls = match self.body(syntax, &cursor)? {
+            Body::Elements(elements) => return self.last_elements(elements, end),
+            body @ Body::Marked(_) => {
+                let calls = self.read(body, &mut cursor)?;
+                check_end(&calls, end)?;
+                calls
+            }
+            body => self.read(body, &mut cursor)?,
+        };
+        let mut next = cursor;
+        next.skip_space();
+        match (syntax.place, syntax.ends) {
+            (Place::Start, _) => {
+                if !next.rest().is_empty() {
+                    return wrong("there is text after it");
+                }
+                if let Some(call) = calls.iter().find(|call| !self.tools.has(&call.name)) {
+                    return wrong(format!("there is no function {}", call.name));
+                }
+                cursor = next;
+            }
+            (Place::Anywhere, Ends::Mark(mark)) => {
+                // The closing mark may be missing or incomplete, because the body has an end of its own.
+                if next.may_become(mark) {
+                    next.at = self.held.len();
+                } else {
+                    next.expect(mark)?;
+                }
+                cursor = next;
+            }
+            (Place::Anywhere, Ends::Reply(Some(mark))) => {
+                if next.eat(mark) {
+                    cursor = next;
+                }
+            }
+            (Place::Anywhere, Ends::Reply(None) | Ends::Body) => {}
+        }
+        Ok((calls, cursor.at))
+    }
+
+    fn last_elements(&self, elements: &'static Elements, end: ReplyEnd) -> Parsed<(Vec<ToolCall>, usize)> {
+        let found = elements.read(&self.held, self.tools)?;
+        check_end(&found.0, end)?;
+        Ok(found)
+    }
+
+    /// A position at the start of the body.
+    fn cursor(&self, syntax: &Syntax) -> Cursor<'_> {
+        let start = match syntax.place {
+            Place::Anywhere => syntax.opens.len(),
+            Place::Start => 0,
+        };
+        Cursor::new(&self.held, start)
+    }
+
+    /// Returns the reader of the body. Only `<tool_call>` has several.
+    fn body(&self, syntax: &Syntax, cursor: &Cursor<'_>) -> Parsed<Body> {
+        let Body::ToolCall = syntax.body else { return Ok(syntax.body) };
+        let mut first = *cursor;
+        first.skip_space();
+        match first.peek() {
+            None => Err(NOT_CLOSED),
+            Some('{' | '[') => Ok(Body::Plain(body::json)),
+            Some('<') => Ok(Body::Elements(&elements::FUNCTIONS)),
+            Some(_) => Ok(Body::Elements(&elements::KEYS_AND_VALUES)),
+        }
+    }
+
+    fn read(&self, body: Body, cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
+        cursor.skip_space();
+        match body {
+            Body::Plain(read) => read(cursor),
+            Body::Marked(read) => read(cursor, self.tools),
+            Body::Elements(_) | Body::ToolCall | Body::Harmony => {
+                unreachable!("these bodies are read by other functions")
+            }
+        }
+    }
+
+    /// Returns calls as parts and continues after them.
+    fn accept(&mut self, calls: Vec<ToolCall>, bytes: usize) -> Vec<Part> {
+        let harmony = matches!(self.state, State::Recipient);
+        self.state = if harmony { State::Header } else { State::Text };
         self.at_start = false;
-        said.into_iter().chain(mark).collect()
+        self.held.drain(..bytes);
+        calls.into_iter().map(Part::Call).collect()
     }
 
-    /// The calls of what is held, up to `end`.
-    fn calls(&self, syntax: &Syntax, end: usize) -> Option<Vec<Part>> {
-        let begin = if syntax.place == Place::Start { 0 } else { syntax.opens.len() };
-        let calls = (syntax.body)(self.held.get(begin..end)?, self.tools)?;
-        let known = |call: &ToolCall| self.tools.names().any(|name| name == call.name);
-        let are_calls = syntax.place == Place::Anywhere || calls.iter().all(known);
-        are_calls.then(|| calls.into_iter().map(Part::Call).collect())
+    /// Reports that a mark does not begin a call. The rest of the reply is text.
+    fn reject(&mut self, syntax: &'static Syntax, fault: Fault) -> Vec<Part> {
+        // A reply that has no opening mark may just be JSON or a list, unless it names a function.
+        let names = |name: &str| {
+            [format!("\"{name}\""), format!("{name}(")].iter().any(|begin| self.held.contains(begin))
+        };
+        if syntax.place == Place::Start && !self.tools.names().any(names) {
+            self.state = State::Text;
+            self.at_start = false;
+            return self.take(syntax.opens.len()).unwrap_or_default();
+        }
+        self.reject_mark(syntax.opens, fault)
     }
 
-    /// Gives on so many bytes; nothing if there are none.
+    fn reject_mark(&mut self, mark: &'static str, fault: Fault) -> Vec<Part> {
+        let problem = match fault {
+            Fault::Open(problem) => problem.to_owned(),
+            Fault::Wrong(problem) => problem,
+        };
+        self.state = State::Rest;
+        let mut parts = vec![Part::NoCall { mark, problem }];
+        parts.extend(self.take(self.held.len()).unwrap_or_default());
+        parts
+    }
+
+    /// Reads the header of a message of gpt-oss: `<|start|>assistant<|channel|>commentary to=functions.f
+    /// <|constrain|>json<|message|>`. The prompt contains the first two words of the first one.
+    fn header(&mut self) -> Option<Vec<Part>> {
+        const BEGINS: [&str; 4] = ["<|start|>", "<|channel|>", " to=", "to="];
+        let begins = BEGINS.iter().any(|mark| self.held.starts_with(mark) || mark.starts_with(&self.held));
+        let end = self.held.find("<|message|>");
+        if !begins || end.is_none() && self.held.len() > HEADER {
+            // The model wrote text without a header.
+            self.state = State::Message("");
+            return Some(vec![]);
+        }
+        let header = self.held[..end?].to_owned();
+        if header_value(&header, "to=").is_some() {
+            self.state = State::Recipient;
+            self.next_look = 0;
+            return Some(vec![]);
+        }
+        self.held.drain(..header.len() + "<|message|>".len());
+        let thought = header_value(&header, "<|channel|>") == Some("analysis");
+        self.state = State::Message(if thought { "</think>\n" } else { "" });
+        Some(text(if thought { THINK[0].to_owned() } else { String::new() }))
+    }
+
+    /// Passes on the text of a message of gpt-oss.
+    fn message(&mut self, after: &'static str) -> Option<Vec<Part>> {
+        let ends = MESSAGE_ENDS.iter().filter_map(|mark| Some((self.held.find(mark)?, *mark)));
+        let Some((at, mark)) = ends.min_by_key(|(at, _)| *at) else {
+            return self.take(self.held.len() - begun(&self.held, &MESSAGE_ENDS));
+        };
+        let mut parts = self.take(at).unwrap_or_default();
+        parts.extend(text(after.to_owned()));
+        if mark != "<|start|>" {
+            self.held.drain(..mark.len());
+        }
+        self.state = State::Header;
+        Some(parts)
+    }
+
+    /// Reads a call of gpt-oss.
+    fn recipient(&mut self) -> Option<Vec<Part>> {
+        if self.held.len() < self.next_look {
+            return None;
+        }
+        self.next_look = self.held.len() + self.held.len() / 8;
+        match self.harmony_call(Arrival::Some) {
+            Ok((call, bytes)) => Some(self.accept(vec![call], bytes)),
+            Err(Fault::Open(_)) => None,
+            Err(fault @ Fault::Wrong(_)) => Some(self.reject_mark("<|channel|>", fault)),
+        }
+    }
+
+    fn harmony_call(&self, arrival: Arrival) -> Parsed<(ToolCall, usize)> {
+        let mut cursor = Cursor::new(&self.held, 0);
+        let header = cursor.until("<|message|>")?;
+        let recipient = header_value(header, "to=").unwrap_or_default();
+        let Some(name) = recipient.strip_prefix("functions.") else {
+            return wrong(format!("its recipient {recipient:?} is not a function"));
+        };
+        cursor.skip_space();
+        if cursor.rest().is_empty() {
+            return Err(VALUE_NOT_CLOSED);
+        }
+        let arguments = cursor.object()?;
+        let call = named(None, name, arguments)?;
+        let end = cursor.at;
+        cursor.skip_space();
+        for mark in ["<|call|>", "<|end|>", "<|return|>"] {
+            if cursor.eat(mark) {
+                return Ok((call, cursor.at));
+            }
+        }
+        let ends_reply = arrival == Arrival::All && cursor.rest().is_empty();
+        if ends_reply || cursor.rest().starts_with("<|start|>") {
+            return Ok((call, end));
+        }
+        if MESSAGE_ENDS.iter().any(|mark| cursor.may_become(mark)) {
+            return Err(NOT_CLOSED);
+        }
+        wrong("there is text after its arguments")
+    }
+
+    /// Passes on `bytes` of the text, or returns `None` if there are none.
     fn take(&mut self, bytes: usize) -> Option<Vec<Part>> {
         let rest = self.held.split_off(bytes);
         let taken = std::mem::replace(&mut self.held, rest);
@@ -188,11 +487,27 @@ impl<'a> CallStream<'a> {
     }
 }
 
+/// Returns an error for calls whose last value may continue after the end of a reply that was cut.
+fn check_end(calls: &[ToolCall], end: ReplyEnd) -> Parsed<()> {
+    let has_values = calls.iter().any(|call| !call.arguments.is_empty());
+    match end {
+        ReplyEnd::Cut if has_values => wrong("the reply was cut, so a value in it may be incomplete"),
+        ReplyEnd::Cut | ReplyEnd::Complete => Ok(()),
+    }
+}
+
+/// Returns the word after `key` in a header.
+fn header_value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
+    let (_, rest) = header.split_once(key)?;
+    let end = rest.find(|c: char| c.is_whitespace() || c == '<').unwrap_or(rest.len());
+    Some(&rest[..end])
+}
+
 fn text(text: String) -> Vec<Part> {
     if text.is_empty() { vec![] } else { vec![Part::Text(text)] }
 }
 
-/// Bytes at the end of a text that one of the marks may begin with.
+/// Returns the number of bytes at the end of a text that one of the marks may begin with.
 fn begun(text: &str, marks: &[&str]) -> usize {
     let tails = text.char_indices().map(|(at, _)| &text[at..]);
     let mut held =

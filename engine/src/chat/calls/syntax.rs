@@ -1,139 +1,368 @@
-//! The ways to write calls.
+//! The formats of calls, a row each.
 
+use super::body::{self};
 use super::call::ToolCall;
+use super::cursor::{Cursor, Parsed};
+use super::elements::{self, Elements};
+use super::python;
 use super::tools::Tools;
-use super::{body, elements};
 
-/// Reads what stands between the marks: nothing if that is no whole call.
-pub(super) type Body = fn(&str, &Tools) -> Option<Vec<ToolCall>>;
-
-/// A way to write calls.
+/// A format of calls.
 #[derive(Debug)]
 pub(crate) struct Syntax {
-    /// Texts of which a template of this way has one.
-    pub(super) told_by: &'static [&'static str],
-    /// What calls begin with.
+    pub(super) name: &'static str,
+    /// The mark that calls begin with.
     pub(super) opens: &'static str,
-    /// What they end with; if nothing does, the reply ends with them.
-    pub(super) closes: Option<&'static str>,
-    /// Where they may begin.
+    /// The end of calls.
+    pub(super) ends: Ends,
+    /// The place where calls may begin.
     pub(super) place: Place,
     pub(super) body: Body,
-    /// Tokens without a text that stand between the marks, beside the marks themselves.
+    /// Control tokens of the format, in addition to its marks.
     pub(super) tokens: &'static [&'static str],
+    /// Marks around text that contains no calls, in addition to `<think>` and `</think>`.
+    pub(super) quiet: Option<[&'static str; 2]>,
+    /// A text in the prompt that tells the model to use this format. It counts only for templates that leave earlier calls
+    /// out of the prompt.
+    pub(super) told_by: &'static [&'static str],
+    /// Formats that models of the same family also use, each with a text that the template then contains.
+    pub(super) also: &'static [(&'static str, &'static Syntax)],
 }
 
-/// Where calls may begin.
+/// The end of calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ends {
+    /// A closing mark. It may be missing at the end of a reply if the body has an end of its own.
+    Mark(&'static str),
+    /// The end of the body.
+    Body,
+    /// The end of the reply, after an optional closing mark. Text after the calls is text.
+    Reply(Option<&'static str>),
+}
+
+/// The place where calls may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Anywhere,
-    /// Nothing but white space stands before them. The opening belongs to the body, which is a text like any other: it
-    /// is a call if it names tools that there are.
+    /// The start of the reply. There is no opening mark, only a character that the body begins with. The whole reply is the
+    /// body, and a call if all its functions are known.
     Start,
 }
 
-const ANYWHERE: Syntax =
-    Syntax { told_by: &[], opens: "", closes: None, place: Place::Anywhere, body: body::json, tokens: &[] };
-
-/// All that are known.
-static SYNTAXES: [Syntax; 16] = [
-    // Hermes, Qwen 2.5 and 3, SmolLM3, Granite 4: JSON. Qwen3-Coder, Qwen 3.5, Step: elements. GLM: keys and values.
-    Syntax {
-        told_by: &["<tool_call>"],
-        opens: "<tool_call>",
-        closes: Some("</tool_call>"),
-        body: body::tagged,
-        ..ANYWHERE
-    },
-    Syntax {
-        told_by: &["<seed:tool_call>"],
-        opens: "<seed:tool_call>",
-        closes: Some("</seed:tool_call>"),
-        body: elements::functions,
-        ..ANYWHERE
-    },
-    // MiniMax-M1, Apriel.
-    Syntax { told_by: &["<tool_calls>"], opens: "<tool_calls>", closes: Some("</tool_calls>"), ..ANYWHERE },
-    // Functionary 3.1, and Qwen3-Coder where it forgets the tag around a function.
-    Syntax {
-        told_by: &["<function="],
-        opens: "<function=",
-        closes: Some("</function>"),
-        body: elements::function,
-        ..ANYWHERE
-    },
-    // Mistral.
-    Syntax {
-        told_by: &["[TOOL_CALLS]"],
-        opens: "[TOOL_CALLS]",
-        body: body::mistral,
-        tokens: &["[ARGS]", "[CALL_ID]"],
-        ..ANYWHERE
-    },
-    // Llama 3.1 and later.
-    Syntax {
-        told_by: &["<|python_tag|>", "<|start_header_id|>ipython"],
-        opens: "<|python_tag|>",
-        body: body::python,
-        ..ANYWHERE
-    },
-    Syntax { told_by: &["<|start_header_id|>ipython"], opens: "{", place: Place::Start, ..ANYWHERE },
-    // Granite 3, Phi-4-mini.
-    Syntax { told_by: &["<|tool_call|>"], opens: "<|tool_call|>", tokens: &["<|/tool_call|>"], ..ANYWHERE },
-    Syntax { told_by: &["functools["], opens: "functools", ..ANYWHERE },
-    // Granite of code.
-    Syntax { told_by: &["<function_call>"], opens: "<function_call>", body: body::split, ..ANYWHERE },
-    Syntax {
-        told_by: &["<｜tool▁calls▁begin｜>"],
-        opens: "<｜tool▁calls▁begin｜>",
-        closes: Some("<｜tool▁calls▁end｜>"),
-        body: body::deepseek,
-        tokens: &["<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"],
-        ..ANYWHERE
-    },
-    // DeepSeek since 3.2.
-    Syntax {
-        told_by: &["｜DSML｜"],
-        opens: "<｜DSML｜function_calls>",
-        closes: Some("</｜DSML｜function_calls>"),
-        body: elements::invocations,
-        tokens: &["｜DSML｜"],
-        ..ANYWHERE
-    },
-    Syntax {
-        told_by: &["<|tools_prefix|>"],
-        opens: "<|tools_prefix|>",
-        closes: Some("<|tools_suffix|>"),
-        body: body::apertus,
-        ..ANYWHERE
-    },
-    // InternLM 2.
-    Syntax {
-        told_by: &["<|action_start|>"],
-        opens: "<|action_start|><|plugin|>",
-        closes: Some("<|action_end|>"),
-        tokens: &["<|action_start|>", "<|plugin|>"],
-        ..ANYWHERE
-    },
-    // Command R7B and A.
-    Syntax {
-        told_by: &["<|START_ACTION|>"],
-        opens: "<|START_ACTION|>",
-        closes: Some("<|END_ACTION|>"),
-        ..ANYWHERE
-    },
-    // xLAM, whose template has a list as an example.
-    Syntax { told_by: &["[{\"name\": \"tool_call_name\""], opens: "[", place: Place::Start, ..ANYWHERE },
-];
-
-/// Those that a template tells.
-pub(crate) fn told(template: &str) -> Vec<&'static Syntax> {
-    SYNTAXES.iter().filter(|syntax| syntax.told_by.iter().any(|text| template.contains(text))).collect()
+/// The reader of the text between the marks.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Body {
+    Plain(fn(&mut Cursor<'_>) -> Parsed<Vec<ToolCall>>),
+    /// Strings between marks without escapes. The reader takes all calls up to the end of the reply.
+    Marked(fn(&mut Cursor<'_>, &Tools) -> Parsed<Vec<ToolCall>>),
+    Elements(&'static Elements),
+    /// After `<tool_call>`, the first character decides: JSON, functions, or a name with keys and values.
+    ToolCall,
+    /// Messages with a recipient. The stream reads their headers.
+    Harmony,
 }
 
+const ANYWHERE: Syntax = Syntax {
+    name: "",
+    opens: "",
+    ends: Ends::Body,
+    place: Place::Anywhere,
+    body: Body::Plain(body::json),
+    tokens: &[],
+    quiet: None,
+    told_by: &[],
+    also: &[],
+};
+
+/// Hermes, Qwen 2.5 and 3, SmolLM3, Granite 4: JSON. Qwen3-Coder, Qwen 3.5, Nemotron 3, Step: functions. GLM, Ling, Laguna:
+/// keys and values.
+static TOOL_CALL: Syntax = Syntax {
+    name: "tool_call",
+    opens: "<tool_call>",
+    ends: Ends::Mark("</tool_call>"),
+    body: Body::ToolCall,
+    told_by: &["<tool_call>"],
+    also: &[("<function=", &FUNCTION)],
+    ..ANYWHERE
+};
+static SEED: Syntax = Syntax {
+    name: "seed",
+    opens: "<seed:tool_call>",
+    ends: Ends::Reply(None),
+    body: Body::Elements(&elements::SEED),
+    tokens: &["</seed:tool_call>"],
+    told_by: &["<seed:tool_call>"],
+    ..ANYWHERE
+};
+/// MiniMax-M1, Apriel, Hunyuan.
+static TOOL_CALLS: Syntax = Syntax {
+    name: "tool_calls",
+    opens: "<tool_calls>",
+    ends: Ends::Mark("</tool_calls>"),
+    told_by: &["<tool_calls>"],
+    ..ANYWHERE
+};
+/// Functionary 3.1, and Qwen3-Coder where it omits the tag around a function.
+static FUNCTION: Syntax = Syntax {
+    name: "function",
+    opens: "<function=",
+    ends: Ends::Reply(None),
+    body: Body::Elements(&elements::BARE_FUNCTIONS),
+    told_by: &["<function="],
+    ..ANYWHERE
+};
+static MISTRAL: Syntax = Syntax {
+    name: "mistral",
+    opens: "[TOOL_CALLS]",
+    body: Body::Plain(body::mistral),
+    tokens: &["[ARGS]", "[CALL_ID]"],
+    told_by: &["[TOOL_CALLS]"],
+    ..ANYWHERE
+};
+/// Llama 3.1 to 3.3, for built-in tools, and sometimes for others.
+static PYTHON_TAG: Syntax = Syntax {
+    name: "python_tag",
+    opens: "<|python_tag|>",
+    ends: Ends::Reply(None),
+    body: Body::Plain(body::python_tag),
+    ..ANYWHERE
+};
+/// Llama 3 and 4 with JSON.
+static START_OBJECT: Syntax = Syntax {
+    name: "json",
+    opens: "{",
+    ends: Ends::Reply(None),
+    place: Place::Start,
+    also: &[("<|python_tag|>", &PYTHON_TAG), ("<|start_header_id|>ipython", &PYTHON_TAG)],
+    ..ANYWHERE
+};
+/// xLAM.
+static START_LIST: Syntax = Syntax { name: "json list", opens: "[", also: &[], ..START_OBJECT };
+/// Llama 3.2 and 4, ToolACE, and Gemma 3 with a template for calls.
+static START_PYTHON: Syntax = Syntax {
+    name: "pythonic",
+    opens: "[",
+    body: Body::Plain(python::list),
+    also: &[
+        ("<|python_tag|>", &PYTHON_TAG),
+        ("<|start_header_id|>ipython", &PYTHON_TAG),
+        ("<|header_start|>", &PYTHON_START),
+    ],
+    ..START_OBJECT
+};
+/// Llama 4.
+static PYTHON_START: Syntax = Syntax {
+    name: "python_start",
+    opens: "<|python_start|>",
+    ends: Ends::Mark("<|python_end|>"),
+    body: Body::Plain(body::python_tag),
+    ..ANYWHERE
+};
+/// Granite 3, Phi-4-mini.
+static GRANITE: Syntax = Syntax {
+    name: "granite",
+    opens: "<|tool_call|>",
+    ends: Ends::Reply(Some("<|/tool_call|>")),
+    told_by: &["<|tool_call|>"],
+    ..ANYWHERE
+};
+static FUNCTOOLS: Syntax = Syntax {
+    name: "functools",
+    opens: "functools",
+    body: Body::Plain(body::one_json),
+    told_by: &["functools["],
+    ..ANYWHERE
+};
+/// Granite for code.
+static FUNCTION_CALL: Syntax = Syntax {
+    name: "function_call",
+    opens: "<function_call>",
+    body: Body::Plain(body::one_json),
+    told_by: &["<function_call>"],
+    ..ANYWHERE
+};
+/// GigaChat 3.1.
+static GIGACHAT: Syntax = Syntax {
+    name: "gigachat",
+    opens: "<|function_call|>",
+    body: Body::Plain(body::one_json),
+    told_by: &["<|function_call|>"],
+    ..ANYWHERE
+};
+static DEEPSEEK: Syntax = Syntax {
+    name: "deepseek",
+    opens: "<｜tool▁calls▁begin｜>",
+    ends: Ends::Mark("<｜tool▁calls▁end｜>"),
+    body: Body::Plain(body::deepseek),
+    tokens: &["<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"],
+    told_by: &["<｜tool▁calls▁begin｜>"],
+    ..ANYWHERE
+};
+static DSML: Syntax = Syntax {
+    name: "dsml",
+    opens: "<｜DSML｜function_calls>",
+    ends: Ends::Reply(None),
+    body: Body::Elements(&elements::DSML),
+    tokens: &["｜DSML｜"],
+    told_by: &["<｜DSML｜function_calls>"],
+    ..ANYWHERE
+};
+static DSML_4: Syntax = Syntax {
+    name: "dsml 4",
+    opens: "<｜DSML｜tool_calls>",
+    body: Body::Elements(&elements::DSML_4),
+    told_by: &["<｜DSML｜tool_calls>"],
+    ..DSML
+};
+static APERTUS: Syntax = Syntax {
+    name: "apertus",
+    opens: "<|tools_prefix|>",
+    ends: Ends::Mark("<|tools_suffix|>"),
+    body: Body::Plain(body::apertus),
+    told_by: &["<|tools_prefix|>"],
+    ..ANYWHERE
+};
+/// InternLM 2.
+static INTERNLM: Syntax = Syntax {
+    name: "internlm",
+    opens: "<|action_start|><|plugin|>",
+    ends: Ends::Mark("<|action_end|>"),
+    tokens: &["<|action_start|>", "<|plugin|>"],
+    told_by: &["<|action_start|>"],
+    ..ANYWHERE
+};
+/// Command R7B and A.
+static COHERE: Syntax = Syntax {
+    name: "cohere",
+    opens: "<|START_ACTION|>",
+    ends: Ends::Mark("<|END_ACTION|>"),
+    told_by: &["<|START_ACTION|>"],
+    ..ANYWHERE
+};
+static KIMI: Syntax = Syntax {
+    name: "kimi",
+    opens: "<|tool_calls_section_begin|>",
+    ends: Ends::Mark("<|tool_calls_section_end|>"),
+    body: Body::Plain(body::kimi),
+    tokens: &["<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"],
+    told_by: &["<|tool_calls_section_begin|>"],
+    ..ANYWHERE
+};
+static SOLAR: Syntax = Syntax {
+    name: "solar",
+    opens: "<|tool_calls|>",
+    ends: Ends::Mark("<|calls|>"),
+    body: Body::Plain(body::solar),
+    tokens: &["<|tool_call:begin|>", "<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|>"],
+    told_by: &["<|tool_calls|>"],
+    ..ANYWHERE
+};
+static LFM2: Syntax = Syntax {
+    name: "lfm2",
+    opens: "<|tool_call_start|>",
+    ends: Ends::Mark("<|tool_call_end|>"),
+    body: Body::Plain(body::lfm2),
+    told_by: &["<|tool_call_start|>", "<|tool_list_start|>"],
+    ..ANYWHERE
+};
+static GEMMA: Syntax = Syntax {
+    name: "gemma",
+    opens: "<|tool_call>",
+    ends: Ends::Reply(None),
+    body: Body::Marked(python::gemma),
+    tokens: &["<tool_call|>", "<|\"|>", "<|channel>", "<channel|>"],
+    quiet: Some(["<|channel>", "<channel|>"]),
+    told_by: &["<|tool_call>"],
+    ..ANYWHERE
+};
+static FUNCTION_GEMMA: Syntax = Syntax {
+    name: "functiongemma",
+    opens: "<start_function_call>",
+    ends: Ends::Reply(None),
+    body: Body::Marked(python::function_gemma),
+    tokens: &["<end_function_call>", "<escape>"],
+    told_by: &["<start_function_call>"],
+    ..ANYWHERE
+};
+static MINIMAX: Syntax = Syntax {
+    name: "minimax",
+    opens: "<minimax:tool_call>",
+    ends: Ends::Reply(None),
+    body: Body::Elements(&elements::INVOKE),
+    tokens: &["</minimax:tool_call>"],
+    told_by: &["<minimax:tool_call>"],
+    ..ANYWHERE
+};
+/// Nemotron Nano 2.
+static NEMOTRON: Syntax = Syntax {
+    name: "nemotron",
+    opens: "<TOOLCALL>",
+    ends: Ends::Mark("</TOOLCALL>"),
+    told_by: &["<TOOLCALL>"],
+    ..ANYWHERE
+};
+static OLMO: Syntax = Syntax {
+    name: "olmo",
+    opens: "<function_calls>",
+    ends: Ends::Mark("</function_calls>"),
+    body: Body::Plain(python::lines),
+    told_by: &["<function_calls>"],
+    ..ANYWHERE
+};
+/// gpt-oss.
+static HARMONY: Syntax = Syntax {
+    name: "harmony",
+    opens: "<|channel|>",
+    body: Body::Harmony,
+    tokens: &["<|start|>", "<|message|>", "<|constrain|>", "<|end|>", "<|call|>", "<|return|>"],
+    told_by: &["<|channel|>"],
+    ..ANYWHERE
+};
+
+/// All formats. Where a template leaves calls out, the first one that its prompt tells of counts.
+pub(super) static SYNTAXES: [&Syntax; 29] = [
+    &SEED,
+    &MINIMAX,
+    &TOOL_CALLS,
+    &TOOL_CALL,
+    &FUNCTION,
+    &MISTRAL,
+    &START_OBJECT,
+    &START_LIST,
+    &START_PYTHON,
+    &PYTHON_START,
+    &PYTHON_TAG,
+    &GRANITE,
+    &FUNCTOOLS,
+    &FUNCTION_CALL,
+    &GIGACHAT,
+    &DEEPSEEK,
+    &DSML,
+    &DSML_4,
+    &APERTUS,
+    &INTERNLM,
+    &COHERE,
+    &KIMI,
+    &SOLAR,
+    &LFM2,
+    &GEMMA,
+    &FUNCTION_GEMMA,
+    &NEMOTRON,
+    &OLMO,
+    &HARMONY,
+];
+
 impl Syntax {
-    /// Names of tokens that belong to the text here.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Returns the control tokens that belong to the text of a reply in this format.
     pub(crate) fn tokens(&self) -> impl Iterator<Item = &'static str> {
-        [self.opens].into_iter().chain(self.closes).chain(self.tokens.iter().copied())
+        let closes = match self.ends {
+            Ends::Mark(mark) | Ends::Reply(Some(mark)) => Some(mark),
+            Ends::Body | Ends::Reply(None) => None,
+        };
+        [self.opens].into_iter().chain(closes).chain(self.tokens.iter().copied())
     }
 }

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+use super::python;
 use crate::chat::value as chat;
+use crate::unique_keys;
 
 /// Descriptions of functions that the assistant may call.
 #[derive(Debug, Clone, Default)]
@@ -47,10 +49,146 @@ impl Tools {
         self.list.iter().map(name)
     }
 
-    /// Whether a parameter of a function takes strings only.
-    pub(super) fn is_string(&self, function: &str, parameter: &str) -> bool {
-        let tool = self.list.iter().find(|tool| name(tool) == function);
-        tool.is_some_and(|tool| tool["function"]["parameters"]["properties"][parameter]["type"] == "string")
+    fn parameters(&self, function: &str) -> Option<&Value> {
+        let tool = self.list.iter().find(|tool| name(tool) == function)?;
+        tool["function"].get("parameters")
+    }
+
+    /// Returns true if there is a function of this name.
+    pub(super) fn has(&self, function: &str) -> bool {
+        self.names().any(|name| name == function)
+    }
+
+    /// Returns true if the function declares its parameters, and this one is not among them. A function without
+    /// `properties`, or with `additionalProperties`, accepts every parameter.
+    pub(super) fn lacks_parameter(&self, function: &str, parameter: &str) -> bool {
+        let Some(parameters) = self.parameters(function) else { return false };
+        let Some(Value::Object(properties)) = parameters.get("properties") else { return false };
+        let open = parameters.get("additionalProperties").is_some_and(|more| *more != false);
+        !open && !properties.contains_key(parameter)
+    }
+
+    /// Returns the parameters that the function requires.
+    pub(super) fn required(&self, function: &str) -> impl Iterator<Item = &str> {
+        let required = self.parameters(function).and_then(|parameters| parameters["required"].as_array());
+        required.into_iter().flatten().filter_map(Value::as_str)
+    }
+
+    fn schema(&self, function: &str, parameter: &str) -> Schema {
+        let parameters = self.parameters(function);
+        parameters.map_or(Schema::ANY, |parameters| Schema::of(&parameters["properties"][parameter]))
+    }
+
+    /// Returns the value that a text means for a parameter. Formats with tags write values without quotes, so only the
+    /// schema distinguishes the string `12` from the number. A string parameter takes the text unchanged. For other types
+    /// the text is JSON, or the Python notation that several templates use. A text that is neither remains a string.
+    pub(super) fn read(&self, function: &str, parameter: &str, text: &str) -> Value {
+        let schema = self.schema(function, parameter);
+        let string = || Value::String(text.to_owned());
+        if schema.string {
+            return if schema.null && matches!(text, "null" | "None") { Value::Null } else { string() };
+        }
+        match text.trim() {
+            "True" => Value::Bool(true),
+            "False" => Value::Bool(false),
+            "None" => Value::Null,
+            text => {
+                let json = serde_json::from_str(text).ok().filter(|_| unique_keys(text.as_bytes()).is_ok());
+                json.or_else(|| python::literal(text).filter(|_| schema.container)).unwrap_or_else(string)
+            }
+        }
+    }
+
+    /// Returns true if the schema of a parameter allows the type of a value.
+    pub(super) fn fits(&self, function: &str, parameter: &str, value: &Value) -> bool {
+        let schema = self.schema(function, parameter);
+        if schema.any {
+            return true;
+        }
+        match value {
+            Value::Null => schema.null,
+            Value::Bool(_) => schema.boolean,
+            Value::Number(_) => schema.number,
+            Value::String(_) => schema.string,
+            Value::Array(_) | Value::Object(_) => schema.container,
+        }
+    }
+}
+
+/// The types that a schema allows.
+#[derive(Debug, Clone, Copy, Default)]
+struct Schema {
+    /// True if the types are unknown, for example for a reference.
+    any: bool,
+    /// True for a schema of strings. A union with other types counts as those, except for null.
+    string: bool,
+    null: bool,
+    boolean: bool,
+    number: bool,
+    /// Lists and objects.
+    container: bool,
+}
+
+impl Schema {
+    const ANY: Schema =
+        Schema { any: true, string: false, null: false, boolean: false, number: false, container: true };
+
+    fn of(schema: &Value) -> Schema {
+        let mut found = Schema::default();
+        match (&schema["type"], &schema["enum"], &schema["const"]) {
+            (Value::String(kind), _, _) => found.add(kind),
+            (Value::Array(kinds), _, _) if !kinds.is_empty() => {
+                kinds.iter().for_each(|kind| found.add(kind.as_str().unwrap_or_default()));
+            }
+            (_, Value::Array(values), _) if !values.is_empty() => {
+                values.iter().for_each(|value| found.add(kind(value)));
+            }
+            (_, _, value @ (Value::String(_) | Value::Number(_) | Value::Bool(_))) => found.add(kind(value)),
+            _ => {
+                let branches = ["anyOf", "oneOf"].iter().find_map(|key| schema[*key].as_array());
+                let Some(branches) = branches.filter(|branches| !branches.is_empty()) else {
+                    return Schema::ANY;
+                };
+                for branch in branches {
+                    let branch = Schema::of(branch);
+                    found.any |= branch.any;
+                    found.string |= branch.string;
+                    found.null |= branch.null;
+                    found.boolean |= branch.boolean;
+                    found.number |= branch.number;
+                    found.container |= branch.container;
+                }
+            }
+        }
+        let mixed = found.any || found.boolean || found.number || found.container;
+        if found.string && mixed {
+            // The text of such a value is JSON if it can be, and a string otherwise.
+            found = Schema { any: true, string: false, ..found };
+        }
+        found
+    }
+
+    fn add(&mut self, kind: &str) {
+        match kind {
+            "string" => self.string = true,
+            "null" => self.null = true,
+            "boolean" => self.boolean = true,
+            "number" | "integer" => self.number = true,
+            "array" | "object" => self.container = true,
+            _ => self.any = true,
+        }
+    }
+}
+
+/// Returns the name that JSON Schema has for the type of a value.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 mod calls;
 mod compare;
+mod round_trip;
 
 use compare::Outcome;
 

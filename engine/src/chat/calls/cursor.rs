@@ -1,0 +1,140 @@
+//! A position in the text of a reply, and the readers that all formats share.
+//!
+//! A reply arrives in pieces. Each reader therefore distinguishes a text that more text may complete ([`Fault::Open`])
+//! from one that no continuation can turn into a call ([`Fault::Wrong`]). The result of a reader must not depend on
+//! how the reply was cut into pieces.
+
+use serde_json::{Deserializer, Map, Value};
+
+use super::call::ToolCall;
+use crate::unique_keys;
+
+/// The reason why a text is not a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The text ends before the call does. The sentence applies if no more text comes.
+    Open(&'static str),
+    /// No continuation of the text is a call.
+    Wrong(String),
+}
+
+pub(super) type Parsed<T> = Result<T, Fault>;
+
+pub(super) const NOT_CLOSED: Fault = Fault::Open("it is not closed");
+pub(super) const VALUE_NOT_CLOSED: Fault = Fault::Open("a value in it is not closed");
+
+pub(super) fn wrong<T>(problem: impl Into<String>) -> Parsed<T> {
+    Err(Fault::Wrong(problem.into()))
+}
+
+/// A position in a text.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cursor<'a> {
+    text: &'a str,
+    pub(super) at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(text: &'a str, at: usize) -> Cursor<'a> {
+        Cursor { text, at }
+    }
+
+    /// Returns the text that the position is in.
+    pub(super) fn whole(&self) -> &'a str {
+        self.text
+    }
+
+    pub(super) fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    pub(super) fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    /// Advances past one character.
+    pub(super) fn bump(&mut self) {
+        self.at += self.peek().map_or(0, char::len_utf8);
+    }
+
+    pub(super) fn skip_space(&mut self) {
+        self.at = self.text.len() - self.rest().trim_start().len();
+    }
+
+    /// Advances past `mark` if it is next.
+    pub(super) fn eat(&mut self, mark: &str) -> bool {
+        let found = self.rest().starts_with(mark);
+        if found {
+            self.at += mark.len();
+        }
+        found
+    }
+
+    /// Advances past `mark`, which must be next.
+    pub(super) fn expect(&mut self, mark: &str) -> Parsed<()> {
+        if self.eat(mark) {
+            return Ok(());
+        }
+        if self.may_become(mark) { Err(NOT_CLOSED) } else { wrong(format!("{mark} is missing")) }
+    }
+
+    /// Returns true if the text ends within `mark` or before it, so that more text may complete the mark.
+    pub(super) fn may_become(&self, mark: &str) -> bool {
+        self.rest().len() < mark.len() && mark.starts_with(self.rest())
+    }
+
+    /// Advances past `mark` and returns the text in front of it.
+    pub(super) fn until(&mut self, mark: &str) -> Parsed<&'a str> {
+        let rest = self.rest();
+        let len = rest.find(mark).ok_or(NOT_CLOSED)?;
+        self.at += len + mark.len();
+        Ok(&rest[..len])
+    }
+
+    /// Advances to the first character that `ends` accepts and returns the text in front of it.
+    pub(super) fn word(&mut self, ends: impl Fn(char) -> bool) -> Parsed<&'a str> {
+        let rest = self.rest();
+        let len = rest.find(ends).ok_or(NOT_CLOSED)?;
+        self.at += len;
+        Ok(&rest[..len])
+    }
+
+    /// Reads a JSON object or list. A key may occur once in an object: readers disagree on which one counts.
+    pub(super) fn json(&mut self) -> Parsed<Value> {
+        if self.rest().is_empty() {
+            return Err(NOT_CLOSED);
+        }
+        if !self.rest().starts_with(['{', '[']) {
+            return wrong("it is not written as calls are");
+        }
+        let mut values = Deserializer::from_str(self.rest()).into_iter::<Value>();
+        let value = match values.next() {
+            Some(Ok(value)) => value,
+            Some(Err(error)) if !error.is_eof() => return wrong(format!("its JSON is not valid: {error}")),
+            Some(Err(_)) => return Err(VALUE_NOT_CLOSED),
+            None => return Err(NOT_CLOSED),
+        };
+        let json = &self.rest()[..values.byte_offset()];
+        if let Err(problem) = unique_keys(json.as_bytes()) {
+            return wrong(format!("its JSON {problem}"));
+        }
+        self.at += json.len();
+        Ok(value)
+    }
+
+    /// Reads a JSON object.
+    pub(super) fn object(&mut self) -> Parsed<Map<String, Value>> {
+        match self.json()? {
+            Value::Object(object) => Ok(object),
+            _ => wrong("its arguments are not a JSON object"),
+        }
+    }
+}
+
+/// Returns the call of a function, whose name must not be empty or contain white space.
+pub(super) fn named(id: Option<&str>, name: &str, arguments: Map<String, Value>) -> Parsed<ToolCall> {
+    if name.is_empty() || name.contains(char::is_whitespace) {
+        return wrong(format!("{name:?} is not the name of a function"));
+    }
+    Ok(ToolCall { id: id.map(str::to_owned), name: name.to_owned(), arguments })
+}

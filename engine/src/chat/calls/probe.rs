@@ -1,0 +1,143 @@
+//! Finds the format of calls that a template uses.
+//!
+//! The template writes the calls of earlier turns in the format that its model was trained on. So a call is rendered, and
+//! the format that reads the same call back is the template's. A word in the source of a template proves nothing: Llama's
+//! JSON and its pythonic calls come from templates with the same words.
+//!
+//! Some templates leave earlier calls out, or write them in a form that they do not ask for. For these, the prompt decides:
+//! it tells the model which marks to write.
+
+use serde_json::{Map, Value, json};
+
+use super::call::ToolCall;
+use super::stream::{CallStream, Part, ReplyEnd};
+use super::syntax::{Body, Ends, Place, SYNTAXES, Syntax};
+use super::tools::Tools;
+use crate::chat::Serde;
+use crate::chat::template::{ChatTemplate, Conversation, Then};
+
+/// The function that is called. The name occurs in no template.
+const FUNCTION: &str = "zq_find";
+
+/// Returns the formats that a template uses: none if its format is unknown. `source` is the text of the template.
+pub(crate) fn formats(template: &ChatTemplate, source: &str) -> Vec<&'static Syntax> {
+    let tools = json!([{ "type": "function", "function": {
+        "name": FUNCTION,
+        "description": "Finds a file",
+        "parameters": {
+            "type": "object",
+            "properties": { "city": { "type": "string", "description": "A name" } },
+            "required": ["city"],
+        },
+    } }]);
+    let Ok(tools) = Tools::new(&tools.to_string()) else { unreachable!("the list has one tool") };
+    let mut template = template.clone();
+    if template.date().is_none() {
+        template.set_date(jiff::civil::date(2026, 1, 1));
+    }
+    let render = |messages: &[Value], then| {
+        let messages = messages.iter().map(|message| Serde(message).into()).collect();
+        let conversation = Conversation { messages, tools: Some(tools.value()), more: vec![] };
+        template.render(&conversation, then).ok().map(|rendered| rendered.text)
+    };
+    let question = json!({ "role": "user", "content": "Is it there?" });
+    let prompt = render(std::slice::from_ref(&question), Then::Reply);
+    let mut degenerate = None;
+    let mut is_unknown = false;
+    let mut renders = false;
+    for arguments in [json!({ "city": "Oslo" }), json!({})] {
+        for given in [arguments.clone(), Value::String(arguments.to_string())] {
+            let call = json!({ "id": "call00001", "type": "function", "function": { "name": FUNCTION, "arguments": given } });
+            let reply = json!({ "role": "assistant", "content": "", "tool_calls": [call] });
+            let Some(whole) = render(&[question.clone(), reply], Then::End) else { continue };
+            renders = true;
+            let written = reply_of(prompt.as_deref().unwrap_or_default(), &whole);
+            if !written.contains(FUNCTION) {
+                continue;
+            }
+            let Value::Object(arguments) = &arguments else { unreachable!("arguments are an object") };
+            // A call that is only read back without arguments, or with arguments as a string, does not decide: the template
+            // writes other calls in a form that it does not ask for.
+            match reads(written, arguments, &tools) {
+                Some(syntax) if !arguments.is_empty() && !is_unknown => {
+                    return family(syntax, source).collect();
+                }
+                Some(syntax) => degenerate = degenerate.or(Some(syntax)),
+                None => is_unknown = true,
+            }
+        }
+    }
+    if is_unknown && degenerate.is_none() {
+        return vec![];
+    }
+    // A template that fails for every call may still tell of its format in the part that fails.
+    let prompt = prompt.as_deref().filter(|_| renders).unwrap_or(source);
+    let tells = |syntax: &&&Syntax| syntax.told_by.iter().any(|mark| prompt.contains(mark));
+    let told = SYNTAXES.iter().find(tells).copied();
+    let found = [degenerate, told.filter(|told| degenerate.is_none_or(|found| found.opens != told.opens))];
+    found.into_iter().flatten().flat_map(|syntax| family(syntax, source)).collect()
+}
+
+/// A format and those that the same models also use.
+fn family(syntax: &'static Syntax, source: &str) -> impl Iterator<Item = &'static Syntax> {
+    let also = syntax.also.iter().filter(move |(mark, _)| source.contains(mark)).map(|(_, syntax)| *syntax);
+    let mut family = vec![syntax];
+    for syntax in also {
+        if !family.iter().any(|one| std::ptr::eq(*one, syntax)) {
+            family.push(syntax);
+        }
+    }
+    family.into_iter()
+}
+
+/// Returns the part of a conversation that follows its prompt.
+fn reply_of<'a>(prompt: &str, whole: &'a str) -> &'a str {
+    let same = std::iter::zip(prompt.chars(), whole.chars()).take_while(|(a, b)| a == b);
+    let same: usize = same.map(|(c, _)| c.len_utf8()).sum();
+    // Both may begin a mark at this point.
+    let mark = whole[..same].rfind('<').filter(|at| !whole[*at..same].contains('>'));
+    &whole[mark.unwrap_or(same)..]
+}
+
+/// Returns the format that finds exactly this call in a text. If a format contains another one, the outer one counts.
+fn reads(written: &str, arguments: &Map<String, Value>, tools: &Tools) -> Option<&'static Syntax> {
+    let wanted = |calls: &[ToolCall]| match calls {
+        [call] => call.name == FUNCTION && call.arguments == *arguments,
+        _ => false,
+    };
+    let found = SYNTAXES.iter().copied().filter_map(|syntax| {
+        let at = match syntax.body {
+            Body::Harmony => 0,
+            Body::Plain(_) | Body::Marked(_) | Body::Elements(_) | Body::ToolCall => {
+                written.find(syntax.opens)?
+            }
+        };
+        let syntaxes = [syntax];
+        let mut stream = CallStream::new(&syntaxes, tools, "");
+        let mut parts = stream.push(without_end(written, syntax));
+        parts.extend(stream.finish(ReplyEnd::Complete));
+        let calls: Vec<ToolCall> = parts
+            .into_iter()
+            .filter_map(|part| match part {
+                Part::Call(call) => Some(call),
+                Part::Text(_) | Part::NoCall { .. } => None,
+            })
+            .collect();
+        wanted(&calls).then_some((at, syntax))
+    });
+    found.min_by_key(|(at, _)| *at).map(|(_, syntax)| syntax)
+}
+
+/// Removes the end of the message, which a reply does not contain.
+fn without_end<'a>(written: &'a str, syntax: &Syntax) -> &'a str {
+    let end = match (syntax.ends, syntax.place, syntax.body) {
+        (Ends::Mark(mark), _, _) => written.rfind(mark).map(|at| at + mark.len()),
+        (_, Place::Start, _) => written.rfind([']', '}']).map(|at| at + 1),
+        (_, Place::Anywhere, Body::Elements(elements)) => {
+            let mark = elements.last_mark();
+            written.rfind(mark).map(|at| at + mark.len())
+        }
+        (_, Place::Anywhere, _) => None,
+    };
+    &written[..end.unwrap_or(written.len())]
+}
