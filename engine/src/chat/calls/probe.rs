@@ -13,8 +13,8 @@ use super::call::ToolCall;
 use super::stream::{CallStream, Part, ReplyEnd};
 use super::syntax::{Body, Ends, Place, SYNTAXES, Syntax};
 use super::tools::Tools;
+use crate::chat::Serde;
 use crate::chat::template::{ChatTemplate, Conversation, Then};
-use crate::chat::value as chat;
 
 /// The function that is called. The name occurs in no template.
 const FUNCTION: &str = "zq_find";
@@ -36,7 +36,7 @@ pub(crate) fn formats(template: &ChatTemplate, source: &str) -> Vec<&'static Syn
         template.set_date(jiff::civil::date(2026, 1, 1));
     }
     let render = |messages: &[Value], then| {
-        let messages = messages.iter().map(|message| chat::Value::from(chat::Serde(message))).collect();
+        let messages = messages.iter().map(|message| Serde(message).into()).collect();
         let conversation = Conversation { messages, tools: Some(tools.value()), more: vec![] };
         template.render(&conversation, then).ok().map(|rendered| rendered.text)
     };
