@@ -41,6 +41,14 @@ impl Failure {
         }
     }
 
+    /// Returns the failure as one after which the program cannot continue.
+    pub(crate) fn fatal(self) -> Failure {
+        match self {
+            Failure::Input(sentence) => Failure::Runtime(sentence),
+            Failure::Runtime(_) | Failure::Shown | Failure::Interrupted(_) | Failure::Closed => self,
+        }
+    }
+
     /// Writes the sentence and gives the exit code.
     pub(crate) fn report(self) -> ExitCode {
         if let Some(sentence) = self.sentence() {

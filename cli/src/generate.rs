@@ -55,9 +55,14 @@ pub(crate) enum TokenLimit {
 impl TokenLimit {
     /// Returns the number, which is the largest one where there is no limit.
     pub(crate) fn most(self) -> u32 {
+        self.limit().unwrap_or(u32::MAX)
+    }
+
+    /// Returns the number, or `None` if there is no limit.
+    pub(crate) fn limit(self) -> Option<u32> {
         match self {
-            TokenLimit::Most(tokens) => tokens,
-            TokenLimit::Unlimited => u32::MAX,
+            TokenLimit::Most(tokens) => Some(tokens),
+            TokenLimit::Unlimited => None,
         }
     }
 }

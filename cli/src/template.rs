@@ -189,5 +189,5 @@ impl Template {
 }
 
 /// How to go on without a template.
-const INSTEAD: &str = "give another with --chat-template FILE, or --chat-template chatml, or continue texts without \
-                       one: run without --chat";
+const INSTEAD: &str = "give another with --chat-template FILE, or --chat-template chatml; `warpwright run MODEL TEXT` \
+                       continues a text without one";

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use warpwright_engine::unique_keys;
 
+use super::parameter::{self, Setting};
 use super::session::Session;
 use crate::failure::Failure;
 use crate::limited;
@@ -15,53 +16,172 @@ use crate::terminal::{counted, say};
 /// What a line may ask for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Command {
-    /// With what the system says from now on.
+    /// With a text, the system message from now on.
     System(Option<String>),
     Reset,
-    Save(PathBuf),
+    Save(PathBuf, Existing),
     Load(PathBuf),
     /// The answer of a tool that was called: its name, and what it says.
     Tool(String, String),
+    Set(Setting),
+    Show,
+    Regenerate,
+    Undo,
+    Statistics,
     Help,
     Exit,
 }
 
-/// The commands: the name, what follows it, and what it does.
-const COMMANDS: [(&str, &str, &str); 7] = [
-    ("/system", "[TEXT]", "what the system says before all others; without a text, shows it"),
-    ("/reset", "", "forgets all messages but that of the system"),
-    ("/save", "FILE", "writes the conversation as JSON: a list of messages with role and content"),
-    ("/load", "FILE", "goes on with the conversation of a file"),
-    ("/tool", "NAME RESULT", "gives the answer of a tool that the model has called"),
-    ("/help", "", "shows this"),
-    ("/exit", "", "leaves, as Ctrl-D does"),
+/// What becomes of a file that exists.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub(super) enum Existing {
+    Refused,
+    Replaced,
+}
+
+/// What follows the name of a command.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub(super) enum Operand {
+    None,
+    /// A text, which may be left out.
+    Text,
+    File,
+    Tool,
+    Setting,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    System,
+    Reset,
+    Save(Existing),
+    Load,
+    Tool,
+    Set,
+    Show,
+    Regenerate,
+    Undo,
+    Statistics,
+    Help,
+    Exit,
+}
+
+/// A command.
+struct Row {
+    kind: Kind,
+    /// The name, and other names.
+    names: &'static [&'static str],
+    operand: Operand,
+    /// The operand as `/help` shows it.
+    shown: &'static str,
+    does: &'static str,
+}
+
+const fn row(
+    kind: Kind,
+    names: &'static [&'static str],
+    (operand, shown): (Operand, &'static str),
+    does: &'static str,
+) -> Row {
+    Row { kind, names, operand, shown, does }
+}
+
+const FILE: (Operand, &str) = (Operand::File, "FILE");
+const NOTHING: (Operand, &str) = (Operand::None, "");
+
+const COMMANDS: [Row; 13] = [
+    row(
+        Kind::Regenerate,
+        &["/regenerate", "/regen"],
+        NOTHING,
+        "writes the last answer again, with another seed",
+    ),
+    row(Kind::Undo, &["/undo"], NOTHING, "takes back the last message and its answer"),
+    row(Kind::Reset, &["/clear", "/reset"], NOTHING, "forgets all messages except the system message"),
+    row(
+        Kind::System,
+        &["/system"],
+        (Operand::Text, "[TEXT]"),
+        "sets the system message, or shows it without a text",
+    ),
+    row(
+        Kind::Set,
+        &["/set"],
+        (Operand::Setting, "NAME VALUE"),
+        "sets a parameter, such as temperature, seed or n; /set verbose shows statistics, /set quiet hides them",
+    ),
+    row(
+        Kind::Show,
+        &["/show"],
+        NOTHING,
+        "shows the system message, the parameters and the size of the conversation",
+    ),
+    row(Kind::Statistics, &["/stats"], NOTHING, "shows the statistics of the last answer"),
+    row(
+        Kind::Save(Existing::Refused),
+        &["/save"],
+        FILE,
+        "writes the conversation to a new file, as JSON: a list of messages with role and content",
+    ),
+    row(
+        Kind::Save(Existing::Replaced),
+        &["/save!"],
+        FILE,
+        "writes the conversation, and replaces a file that exists",
+    ),
+    row(Kind::Load, &["/load"], FILE, "continues the conversation of a file"),
+    row(
+        Kind::Tool,
+        &["/tool"],
+        (Operand::Tool, "NAME RESULT"),
+        "returns the result of a tool that the model has called",
+    ),
+    row(Kind::Help, &["/help", "/?"], NOTHING, "shows this"),
+    row(Kind::Exit, &["/exit", "/bye", "/quit"], NOTHING, "leaves, as Ctrl-D does"),
 ];
 
-/// The command of a line; none if it is a message. A message that begins with a slash has a space before it.
+/// Returns the names of all commands.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    COMMANDS.iter().flat_map(|row| row.names.iter().copied())
+}
+
+/// Returns what follows the name of a command, if there is such a command.
+pub(super) fn operand(name: &str) -> Option<Operand> {
+    COMMANDS.iter().find(|row| row.names.contains(&name)).map(|row| row.operand)
+}
+
+/// Parses a line as a command; returns `None` if it is a message. A message that begins with a slash has a space before it.
 pub(super) fn parse(line: &str) -> Result<Option<Command>, String> {
     if !line.starts_with('/') {
         return Ok(None);
     }
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let rest = rest.trim();
-    let Some((_, wanted, _)) = COMMANDS.iter().find(|(known, ..)| *known == name) else {
+    let Some(row) = COMMANDS.iter().find(|row| row.names.contains(&name)) else {
         return Err(format!(
             "there is no command {name}; /help lists them. A message may begin with a space"
         ));
     };
-    match (*wanted, rest) {
-        ("", rest) if !rest.is_empty() => return Err(format!("{name} takes nothing, not {rest:?}")),
-        ("FILE", "") => return Err(format!("{name} takes the name of a file")),
-        _ => {}
+    match (row.operand, rest) {
+        (Operand::None, rest) if !rest.is_empty() => {
+            return Err(format!("{name} takes nothing, not {rest:?}"));
+        }
+        (Operand::File, "") => return Err(format!("{name} takes the name of a file")),
+        (Operand::None | Operand::Text | Operand::File | Operand::Tool | Operand::Setting, _) => {}
     }
-    Ok(Some(match name {
-        "/tool" => tool(rest)?,
-        "/system" => Command::System(Some(rest.to_owned()).filter(|rest| !rest.is_empty())),
-        "/reset" => Command::Reset,
-        "/save" => Command::Save(rest.into()),
-        "/load" => Command::Load(rest.into()),
-        "/help" => Command::Help,
-        _ => Command::Exit,
+    Ok(Some(match row.kind {
+        Kind::System => Command::System(Some(rest.to_owned()).filter(|rest| !rest.is_empty())),
+        Kind::Reset => Command::Reset,
+        Kind::Save(existing) => Command::Save(rest.into(), existing),
+        Kind::Load => Command::Load(rest.into()),
+        Kind::Tool => tool(rest)?,
+        Kind::Set => Command::Set(parameter::parse(rest)?),
+        Kind::Show => Command::Show,
+        Kind::Regenerate => Command::Regenerate,
+        Kind::Undo => Command::Undo,
+        Kind::Statistics => Command::Statistics,
+        Kind::Help => Command::Help,
+        Kind::Exit => Command::Exit,
     }))
 }
 
@@ -75,26 +195,45 @@ impl Command {
         match self {
             Command::System(Some(text)) => session.set_system(&text),
             Command::System(None) => {
-                say(session.system().unwrap_or("the system says nothing; /system TEXT changes that"))
+                say(session.system().unwrap_or("there is no system message; /system TEXT sets one"))
             }
             Command::Reset => session.reset(),
-            Command::Save(file) => save(session.messages(), &file)?,
+            Command::Save(file, existing) => save(session.messages(), &file, existing)?,
             Command::Load(file) => {
                 let messages = load(&file)?;
                 say(counted(messages.len(), "message"));
                 session.load(messages)?;
             }
             Command::Tool(name, result) => session.tool(&name, &result)?,
-            Command::Help => COMMANDS.iter().for_each(|(name, wanted, does)| {
-                say(format!("{:18} {does}", format!("{name} {wanted}")));
-            }),
+            Command::Set(setting) => session.set(setting)?,
+            Command::Show => session.show()?,
+            Command::Regenerate => session.regenerate()?,
+            Command::Undo => session.undo()?,
+            Command::Statistics => session.tell_statistics(),
+            Command::Help => help(),
             Command::Exit => {}
         }
         Ok(())
     }
 }
 
-fn save(messages: &[Message], file: &Path) -> Result<(), Failure> {
+fn help() {
+    for Row { names, shown, does, .. } in &COMMANDS {
+        let others = match &names[1..] {
+            [] => String::new(),
+            others => format!(" ({})", others.join(", ")),
+        };
+        say(format!("{:20} {does}{others}", format!("{} {shown}", names[0])));
+    }
+    say("\"\"\"                  begins a message of several lines, and ends it");
+}
+
+/// Writes the conversation. A file that exists is replaced only on request.
+fn save(messages: &[Message], file: &Path, existing: Existing) -> Result<(), Failure> {
+    if existing == Existing::Refused && file.is_file() {
+        let file = file.display();
+        return Err(Failure::Input(format!("{file} exists; /save! {file} replaces it")));
+    }
     let text = serde_json::to_string_pretty(messages).expect("strings are JSON") + "\n";
     let out = Output { option: "/save", path: file, inputs: vec![], content: Content::Text };
     match out.write(|sink| sink.write(text.as_bytes())) {
@@ -130,16 +269,27 @@ fn messages(value: &Value) -> Result<Vec<Message>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::chat::parameter::Statistics;
 
     #[test]
     fn lines_with_a_slash_are_commands() {
-        let cases: [(&str, Result<Option<Command>, &str>); 13] = [
+        let cases: [(&str, Result<Option<Command>, &str>); 23] = [
             ("a /save", Ok(None)),
             (" /save", Ok(None)),
             ("/system  Be brief. ", Ok(Some(Command::System(Some("Be brief.".into()))))),
             ("/system", Ok(Some(Command::System(None)))),
             ("/reset", Ok(Some(Command::Reset))),
-            ("/save a b", Ok(Some(Command::Save("a b".into())))),
+            ("/save a b", Ok(Some(Command::Save("a b".into(), Existing::Refused)))),
+            ("/save! a", Ok(Some(Command::Save("a".into(), Existing::Replaced)))),
+            ("/clear", Ok(Some(Command::Reset))),
+            ("/regen", Ok(Some(Command::Regenerate))),
+            ("/?", Ok(Some(Command::Help))),
+            ("/bye", Ok(Some(Command::Exit))),
+            ("/quit", Ok(Some(Command::Exit))),
+            ("/set quiet", Ok(Some(Command::Set(Setting::Statistics(Statistics::Hidden))))),
+            ("/save!", Err("/save! takes the name of a file")),
+            ("/undo 2", Err("/undo takes nothing, not \"2\"")),
+            ("/set seed", Err("/set seed takes a value")),
             ("/load x", Ok(Some(Command::Load("x".into())))),
             ("/exit", Ok(Some(Command::Exit))),
             ("/tool now  12 h ", Ok(Some(Command::Tool("now".into(), "12 h".into())))),

@@ -4,10 +4,10 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 
 use super::Args;
+use super::input::LineEditor;
 use crate::terminal::say;
 
 /// Where lines are remembered, if they are.
@@ -15,7 +15,7 @@ pub(super) struct History(Option<PathBuf>);
 
 impl History {
     /// Lets the editor have the lines of the file. A file that cannot be read is said to be so, and left alone.
-    pub(super) fn load(args: &Args, editor: &mut DefaultEditor) -> History {
+    pub(super) fn load(args: &Args, editor: &mut LineEditor) -> History {
         let path = args.history.clone().or_else(usual).filter(|_| !args.no_history);
         let Some(path) = path else { return History(None) };
         if !path.exists() {
@@ -26,7 +26,7 @@ impl History {
     }
 
     /// Remembers a line. One that cannot be written is the last that is tried.
-    pub(super) fn add(&mut self, editor: &mut DefaultEditor, line: &str) {
+    pub(super) fn add(&mut self, editor: &mut LineEditor, line: &str) {
         let added = editor.add_history_entry(line).unwrap_or(false);
         if let Some(path) = self.0.take_if(|_| added) {
             // If that fails, so does what follows, with a reason.

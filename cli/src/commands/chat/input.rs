@@ -2,10 +2,12 @@
 
 use std::io::{self, BufRead, IsTerminal, Read};
 
-use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
+use rustyline::history::FileHistory;
+use rustyline::{CompletionType, Config, Editor};
 
 use super::Args;
+use super::complete::ChatHelper;
 use super::history::History;
 use crate::failure::Failure;
 use crate::terminal;
@@ -14,6 +16,8 @@ use crate::terminal;
 pub(super) enum Line {
     /// A line, without its end.
     Text(String),
+    /// A message of several lines, which is never a command.
+    Message(String),
     /// Ctrl-C on a line.
     Interrupted,
     /// Bytes at a terminal that are no text.
@@ -22,13 +26,19 @@ pub(super) enum Line {
     End,
 }
 
+/// The editor of lines at a terminal.
+pub(super) type LineEditor = Editor<ChatHelper, FileHistory>;
+
 pub(super) enum Input {
-    Terminal(Box<DefaultEditor>, History),
+    Terminal(Box<LineEditor>, History),
     Pipe,
 }
 
-/// What an editor shows before a line.
+/// What an editor shows before a line, and before another line of the same message.
 const PROMPT: &str = "> ";
+const MORE: &str = "... ";
+/// Begins and ends a message of several lines, as in ollama.
+const FENCE: &str = "\"\"\"";
 /// Bytes of the longest line of a pipe.
 const LONGEST: u64 = 1 << 26;
 
@@ -38,7 +48,9 @@ impl Input {
             return Ok(Input::Pipe);
         }
         terminal::remember();
-        let mut editor = DefaultEditor::new().map_err(fault)?;
+        let config = Config::builder().completion_type(CompletionType::List).build();
+        let mut editor = LineEditor::with_config(config).map_err(fault)?;
+        editor.set_helper(Some(ChatHelper));
         let history = History::load(args, &mut editor);
         Ok(Input::Terminal(Box::new(editor), history))
     }
@@ -47,10 +59,44 @@ impl Input {
         matches!(self, Input::Terminal(..))
     }
 
+    /// Waits for a line, or for all lines of a message that begins with `"""`.
+    pub(super) fn read(&mut self) -> Result<Line, Failure> {
+        let line = self.line(PROMPT)?;
+        let Line::Text(first) = line else { return Ok(line) };
+        let Some(begun) = first.strip_prefix(FENCE) else { return Ok(Line::Text(first)) };
+        if let Some(whole) = begun.trim_end().strip_suffix(FENCE) {
+            return Ok(Line::Message(whole.to_owned()));
+        }
+        // A line with nothing but the mark is not part of the message.
+        let mut lines: Vec<String> =
+            Some(begun.to_owned()).filter(|begun| !begun.is_empty()).into_iter().collect();
+        let mut bytes = 0;
+        loop {
+            let next = match self.line(MORE)? {
+                Line::Text(next) => next,
+                Line::End if !self.is_terminal() => {
+                    return Err(Failure::Input(format!(
+                        "the message that {FENCE} begins has no {FENCE} at its end"
+                    )));
+                }
+                other => return Ok(other),
+            };
+            if let Some(last) = next.trim_end().strip_suffix(FENCE) {
+                lines.extend(Some(last.to_owned()).filter(|last| !last.is_empty()));
+                return Ok(Line::Message(lines.join("\n")));
+            }
+            bytes += next.len() as u64;
+            lines.push(next);
+            if bytes > LONGEST {
+                return Err(Failure::Input(format!("a message has more than {} MiB", LONGEST >> 20)));
+            }
+        }
+    }
+
     /// Waits for a line.
-    pub(super) fn line(&mut self) -> Result<Line, Failure> {
+    fn line(&mut self, prompt: &str) -> Result<Line, Failure> {
         let Input::Terminal(editor, history) = self else { return piped() };
-        match editor.readline(PROMPT) {
+        match editor.readline(prompt) {
             Ok(line) => {
                 history.add(editor, &line);
                 Ok(Line::Text(line))

@@ -1,11 +1,13 @@
 //! `warpwright chat`: a conversation with a model, at a terminal or through pipes.
 //!
-//! At a terminal, lines are edited and Ctrl-C ends an answer. Through pipes, each line is a message, and what cannot be
-//! done ends the program.
+//! At a terminal, lines are edited and Ctrl-C ends an answer. Through pipes, each line is a message, and an error ends the
+//! program. A message of several lines is between two `"""`.
 
 mod command;
+mod complete;
 mod history;
 mod input;
+mod parameter;
 mod session;
 
 use std::ops::ControlFlow;
@@ -13,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::ValueEnum;
+use warpwright_engine::Sampling;
 
 use crate::failure::Failure;
 use crate::generate::{EXPECTED_TOKENS, GenerateArgs, Room, TokenLimit, UNLIMITED_CTX, Unsaid};
@@ -22,7 +25,8 @@ use crate::terminal::say;
 use crate::{adapter, device};
 use command::Command;
 use input::{Input, Line};
-use session::{Limits, Session, Voice};
+use parameter::Parameters;
+use session::{Engine, Limits, Session, Voice};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -70,16 +74,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let context = device::open(args.generate.place.device)?;
     let ctx = args.generate.place.context_length(&model, UNLIMITED_CTX);
     let room = Room { ctx, prompt: ctx as usize, tokens: EXPECTED_TOKENS.into() };
-    let writer = args.generate.writer(&context, &model, &sampling, &room, Some(&words))?;
+    let make = |sampling: &Sampling| args.generate.writer(&context, &model, sampling, &room, Some(&words));
+    let writer = make(&sampling)?;
     adapter::line(&model.outline).into_iter().for_each(say);
-    let limits = Limits { ctx, tokens: args.n.most(), when_full: args.when_full };
+    let limits = Limits { ctx, when_full: args.when_full };
     let end_tokens = &model.outline.stop;
     let voice =
         Voice { words: &words, template: &template, end_tokens, stops: &stops, grammar: grammar.as_ref() };
-    let mut session = Session::new(writer, voice, limits);
+    let parameters = Parameters { sampling: sampling.clone(), tokens: args.n.limit() };
+    let engine = Engine { make: &make, writer: Some(writer), vocab: model.outline.config.vocab };
+    let mut session = Session::new(engine, voice, limits, parameters);
     args.template.system().into_iter().for_each(|text| session.set_system(text));
     let input = Input::open(args)?;
-    if input.is_terminal() && sampling.temperature > 0.0 {
+    if sampling.temperature > 0.0 {
         say(format!("temperature {}, --seed {}", sampling.temperature, sampling.seed));
     }
     talk(&mut session, input)
@@ -91,9 +98,9 @@ fn talk(session: &mut Session<'_>, mut input: Input) -> Result<(), Failure> {
         say(format!("/help lists the commands, Ctrl-D leaves ({} positions)", session.limits.ctx));
     }
     loop {
-        let line = match input.line()? {
-            Line::Text(line) if line.trim().is_empty() => continue,
-            Line::Text(line) => line,
+        let line = match input.read()? {
+            Line::Text(line) | Line::Message(line) if line.trim().is_empty() => continue,
+            line @ (Line::Text(_) | Line::Message(_)) => line,
             Line::Interrupted => {
                 say("Ctrl-D or /exit leaves");
                 continue;
@@ -123,7 +130,15 @@ fn talk(session: &mut Session<'_>, mut input: Input) -> Result<(), Failure> {
 }
 
 /// Does what a line asks for; breaks if it is to leave.
-fn heed(session: &mut Session<'_>, line: &str) -> Result<ControlFlow<()>, Failure> {
+fn heed(session: &mut Session<'_>, line: &Line) -> Result<ControlFlow<()>, Failure> {
+    let line = match line {
+        Line::Text(line) => line,
+        Line::Message(message) => {
+            session.say(message)?;
+            return Ok(ControlFlow::Continue(()));
+        }
+        Line::Interrupted | Line::NoText | Line::End => return Ok(ControlFlow::Continue(())),
+    };
     match command::parse(line).map_err(Failure::Input)? {
         None => session.say(line)?,
         Some(Command::Exit) => return Ok(ControlFlow::Break(())),

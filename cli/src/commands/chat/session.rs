@@ -4,26 +4,30 @@
 //! ones begin like them.
 
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
-use warpwright_engine::{Cached, Ending, Grammar, Matcher, StopStrings, TextStream, Tokenizer};
+use warpwright_engine::{
+    Cached, Ending, Grammar, Matcher, Sampling, StopStrings, TextStream, TokenChoice, Tokenizer,
+};
 
 use super::WhenFull;
+use super::parameter::{Parameters, Setting, Statistics};
 use crate::failure::Failure;
 use crate::grammar;
 use crate::interrupt;
 use crate::message::{ASSISTANT, Call, Message, SYSTEM, TOOL, USER, waiting};
 use crate::progress::PromptBar;
 use crate::reply::{Called, Form, Printer, Reply, why};
+use crate::sampling;
 use crate::speculative::Writer;
 use crate::template::Template;
-use crate::terminal::say;
+use crate::terminal::{counted, say};
+use crate::times::Times;
 
 /// What bounds an answer.
 pub(super) struct Limits {
     /// Positions.
     pub(super) ctx: u32,
-    /// Tokens of an answer.
-    pub(super) tokens: u32,
     pub(super) when_full: WhenFull,
 }
 
@@ -38,20 +42,64 @@ pub(super) struct Voice<'a> {
     pub(super) grammar: Option<&'a Grammar>,
 }
 
+/// A model that writes, and how to load it again for other parameters.
+pub(super) struct Engine<'a> {
+    pub(super) make: &'a dyn Fn(&Sampling) -> Result<Writer, Failure>,
+    /// There except while the model is loaded again, because the device may not have room for it twice.
+    pub(super) writer: Option<Writer>,
+    pub(super) vocab: u32,
+}
+
+impl Engine<'_> {
+    fn writer(&mut self) -> &mut Writer {
+        self.writer.as_mut().expect("a model that cannot be loaded again ends the program")
+    }
+}
+
+/// Figures of an answer.
+struct Figures {
+    prompt: usize,
+    /// Tokens of the prompt that the decoder had from before.
+    kept: u32,
+    times: Times,
+    /// Tokens of the conversation, with the answer.
+    positions: usize,
+    seed: Option<u64>,
+}
+
 /// A conversation.
 pub(super) struct Session<'a> {
-    writer: Writer,
+    engine: Engine<'a>,
     cached: Cached,
     voice: Voice<'a>,
     pub(super) limits: Limits,
+    parameters: Parameters,
+    statistics: Statistics,
+    /// Those of the last answer.
+    figures: Option<Figures>,
     messages: Vec<Message>,
     /// Messages after that of the system which the context has no room for.
     dropped: usize,
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(writer: Writer, voice: Voice<'a>, limits: Limits) -> Session<'a> {
-        Session { writer, cached: Cached::default(), voice, limits, messages: vec![], dropped: 0 }
+    pub(super) fn new(
+        engine: Engine<'a>,
+        voice: Voice<'a>,
+        limits: Limits,
+        parameters: Parameters,
+    ) -> Session<'a> {
+        Session {
+            engine,
+            cached: Cached::default(),
+            voice,
+            limits,
+            parameters,
+            statistics: Statistics::Hidden,
+            figures: None,
+            messages: vec![],
+            dropped: 0,
+        }
     }
 
     /// All messages, also those that were dropped from the context.
@@ -72,14 +120,146 @@ impl<'a> Session<'a> {
         self.messages.insert(0, Message::new(SYSTEM, text));
     }
 
-    /// Forgets all that was said, but not what the system says.
+    /// Forgets all messages except that of the system.
     pub(super) fn reset(&mut self) {
         self.messages.retain(|message| message.role == SYSTEM);
         self.dropped = 0;
+        self.figures = None;
+    }
+
+    /// Changes a parameter from the next answer on.
+    pub(super) fn set(&mut self, setting: Setting) -> Result<(), Failure> {
+        match setting {
+            Setting::System(text) => self.set_system(&text),
+            Setting::Statistics(statistics) => self.statistics = statistics,
+            Setting::Parameter(parameter, value) => {
+                let parameters = self.parameters.with(parameter, &value).map_err(Failure::Input)?;
+                self.set_sampling(&parameters.sampling)?;
+                self.parameters = parameters;
+                let greedy = self.parameters.sampling.temperature == 0.0;
+                if greedy && parameter.is_of_drawing() {
+                    say(
+                        "(temperature 0 takes the most likely token: this counts from a higher temperature on)",
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the decoder sample by other parameters.
+    fn set_sampling(&mut self, sampling: &Sampling) -> Result<(), Failure> {
+        sampling.check(self.engine.vocab)?;
+        if *sampling == self.parameters.sampling {
+            return Ok(());
+        }
+        match self.engine.writer().decoder.set_sampling(sampling) {
+            // A decoder that was made for the most likely token cannot draw another.
+            Err(warpwright_engine::Error::NotSampled)
+                if sampling::choice(sampling) != TokenChoice::Greedy =>
+            {
+                say("(the model is loaded again, with the kernels that sample)");
+                self.engine.writer = None;
+                self.cached = Cached::default();
+                let made = (self.engine.make)(sampling);
+                // Without a model, the conversation cannot continue.
+                self.engine.writer = Some(made.map_err(Failure::fatal)?);
+                Ok(())
+            }
+            Err(warpwright_engine::Error::NotSampled) => Ok(()),
+            set => Ok(set?),
+        }
+    }
+
+    /// Prints the system message, the parameters and the size of the conversation.
+    pub(super) fn show(&self) -> Result<(), Failure> {
+        if let Some(system) = self.system() {
+            say(format!("{:18} {system}", "system"));
+        }
+        self.parameters.lines().for_each(say);
+        let positions = if self.messages.is_empty() { 0 } else { self.tokens(&[])?.len() };
+        let dropped = match self.dropped {
+            0 => String::new(),
+            dropped => format!(" ({dropped} dropped from the context)"),
+        };
+        say(format!("{:18} {}{dropped}", "messages", self.messages.len()));
+        say(format!("{:18} {positions} of {}", "positions", self.limits.ctx));
+        Ok(())
+    }
+
+    /// Replaces the last answer by another one.
+    ///
+    /// The random numbers depend on the seed and the position only, so the same seed would give the same answer: the seed
+    /// that follows is taken, unless it was changed since. A script with a seed is as reproducible as before.
+    pub(super) fn regenerate(&mut self) -> Result<(), Failure> {
+        let Some(answer) = self.messages.pop_if(|last| last.role == ASSISTANT) else {
+            return Err(Failure::Input("there is no answer to write again".to_owned()));
+        };
+        let dropped = self.dropped;
+        let len = self.messages.len();
+        let answered = self.prepare_again().and_then(|()| self.answer());
+        let silent = self.messages.len() == len;
+        if answered.is_err() || silent {
+            self.messages.truncate(len);
+            self.messages.push(answer);
+            self.dropped = dropped;
+        }
+        if answered.is_ok() && silent {
+            say("interrupted before the first token; the answer stays as it was");
+        }
+        answered
+    }
+
+    /// Checks that there is a message to answer, and takes another seed.
+    fn prepare_again(&mut self) -> Result<(), Failure> {
+        if self.messages.last().is_none_or(|last| last.role != USER && last.role != TOOL) {
+            return Err(Failure::Input("there is no message that the last answer answers".to_owned()));
+        }
+        let Sampling { temperature, seed, .. } = self.parameters.sampling;
+        if temperature == 0.0 {
+            say("(temperature 0 gives the same answer again; /set temperature 0.8 changes that)");
+            return Ok(());
+        }
+        if self.figures.as_ref().is_some_and(|figures| figures.seed == Some(seed)) {
+            let sampling = Sampling { seed: seed.wrapping_add(1), ..self.parameters.sampling.clone() };
+            self.set_sampling(&sampling)?;
+            self.parameters.sampling = sampling;
+        }
+        say(format!("(seed {})", self.parameters.sampling.seed));
+        Ok(())
+    }
+
+    /// Takes back the last message of the user and everything after it.
+    pub(super) fn undo(&mut self) -> Result<(), Failure> {
+        let Some(last) = self.messages.iter().rposition(|message| message.role == USER) else {
+            return Err(Failure::Input("there is no message to take back".to_owned()));
+        };
+        let taken = self.messages.len() - last;
+        self.messages.truncate(last);
+        // What was dropped may have room again.
+        self.dropped = 0;
+        self.figures = None;
+        say(format!("{} taken back", counted(taken, "message")));
+        Ok(())
+    }
+
+    /// Prints the statistics of the last answer.
+    pub(super) fn tell_statistics(&self) {
+        let Some(Figures { prompt, kept, times, positions, seed }) = &self.figures else {
+            return say("there is no answer yet");
+        };
+        let guesses = self.engine.writer.as_ref().map(Writer::summary).unwrap_or_default();
+        say(format!("({}{guesses})", times.summary()));
+        let seed = seed.map(|seed| format!(", seed {seed}")).unwrap_or_default();
+        let ctx = self.limits.ctx;
+        say(format!(
+            "(prompt of {prompt} tokens, {kept} of them from before; {positions} of {ctx} positions{seed})"
+        ));
     }
 
     /// Goes on with another conversation. If it ends with a message of a user or a tool, that is answered.
     pub(super) fn load(&mut self, messages: Vec<Message>) -> Result<(), Failure> {
+        self.figures = None;
         let before = std::mem::replace(&mut self.messages, messages);
         let dropped = std::mem::take(&mut self.dropped);
         if !waiting(&self.messages).is_empty() {
@@ -154,6 +334,9 @@ impl<'a> Session<'a> {
         if !whole {
             say(format!("({})", grammar::INCOMPLETE));
         }
+        if self.statistics == Statistics::Shown {
+            self.tell_statistics();
+        }
         self.tell_waiting();
         Ok(())
     }
@@ -178,20 +361,37 @@ impl<'a> Session<'a> {
         let mut matcher = grammar.map(Grammar::matcher);
         let (mut reply, mut stream) = (Reply::default(), TextStream::new(Some(words), end_tokens, stops));
         let mut prompt = self.fit(&[])?.ok_or_else(|| self.no_room())?;
+        let start = Instant::now();
+        let mut figures = Figures {
+            prompt: prompt.len(),
+            kept: 0,
+            times: Times::from(Duration::ZERO),
+            positions: 0,
+            seed: (self.parameters.sampling.temperature > 0.0).then_some(self.parameters.sampling.seed),
+        };
+        // Of an answer that drops turns, the first prompt counts.
+        let mut first = true;
         stream.spell(&template.call_tokens());
         let mut printer = Printer::new(Form::Text).with_calls(template.calls(&template.text(self.shown())?));
         loop {
-            let ending = match self.take_in(&prompt)? {
+            let (kept, taken) = self.take_in(&prompt)?;
+            if std::mem::take(&mut first) {
+                figures.kept = kept;
+            }
+            let ending = match taken {
                 ControlFlow::Break(()) if reply.tokens.is_empty() => return Ok(None),
                 ControlFlow::Break(()) => Ending::Interrupted,
                 ControlFlow::Continue(()) => {
-                    self.print(&mut reply, &mut stream, &mut printer, matcher.as_mut())?
+                    let mut each = |made| figures.times.token(start.elapsed(), made);
+                    self.print(&mut reply, (&mut stream, matcher.as_mut()), &mut printer, &mut each)?
                 }
             };
             let more = if ending == Ending::ContextFull { self.fit(&reply.tokens)? } else { None };
             let Some(more) = more else {
                 let ending = reply.finish(stream, &mut printer, ending)?;
                 let whole = matcher.is_none_or(|mut matcher| grammar::is_complete(&mut matcher, &ending));
+                figures.positions = self.cached.tokens().len();
+                self.figures = Some(figures);
                 return Ok(Some((reply, ending, whole)));
             };
             prompt = more;
@@ -202,25 +402,28 @@ impl<'a> Session<'a> {
     fn print(
         &mut self,
         reply: &mut Reply,
-        stream: &mut TextStream<'_>,
+        (stream, matcher): (&mut TextStream<'_>, Option<&mut Matcher>),
         printer: &mut Printer<'_>,
-        matcher: Option<&mut Matcher>,
+        each: &mut dyn FnMut(u32),
     ) -> Result<Ending, Failure> {
-        let limit = self.limits.tokens - reply.tokens.len() as u32;
-        let (writer, cached) = (&mut self.writer, &mut self.cached);
-        let tokens = writer.tokens(cached.tokens(), limit, matcher)?;
-        reply.print(tokens, stream, printer, |piece| cached.push(piece.token))
+        let limit = self.parameters.tokens.unwrap_or(u32::MAX) - reply.tokens.len() as u32;
+        let cached = &mut self.cached;
+        let tokens = self.engine.writer().tokens(cached.tokens(), limit, matcher)?;
+        reply.print(tokens, stream, printer, |piece| {
+            cached.push(piece.token);
+            each(piece.made);
+        })
     }
 
-    /// Makes these the tokens of the decoder; breaks if the user does.
-    fn take_in(&mut self, prompt: &[u32]) -> Result<ControlFlow<()>, Failure> {
+    /// Makes these the tokens of the decoder; breaks if the user does. Returns how many it had from before.
+    fn take_in(&mut self, prompt: &[u32]) -> Result<(u32, ControlFlow<()>), Failure> {
         let mut bar = PromptBar::new(prompt.len());
-        self.cached.prefill(&mut self.writer.decoder, prompt, |taken| {
+        let kept = self.cached.prefill(&mut self.engine.writer().decoder, prompt, |taken| {
             bar.set(taken as usize);
             if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         let whole = self.cached.tokens().len() == prompt.len() && interrupt::check().is_ok();
-        Ok(if whole { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        Ok((kept, if whole { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }))
     }
 
     /// The tokens of the conversation, and of an answer so far. Where they do not fit, and that was not refused, the
