@@ -12,7 +12,7 @@ use crate::terminal::say;
 /// An adapter of the model.
 #[derive(clap::Args, Debug)]
 pub(crate) struct AdapterArgs {
-    /// LoRA adapter to decode with: a folder as PEFT and `finetune` write it
+    /// LoRA adapter to apply: a folder as PEFT and `finetune` write it
     #[arg(long, visible_alias = "lora", value_name = "FOLDER")]
     adapter: Option<PathBuf>,
 }

@@ -1,8 +1,10 @@
 //! `--device`: which device a command works on.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::str::FromStr;
 
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser, ValueParserFactory};
 use warpwright_driver::{Context, Device, Driver};
 
 use crate::failure::{Failure, sentence};
@@ -29,8 +31,44 @@ impl FromStr for Choice {
             "cuda" => return Ok(Choice::Cuda(0)),
             _ => {}
         }
-        let ordinal = text.strip_prefix("cuda:").and_then(|number| number.parse().ok());
+        // llama.cpp writes CUDA0.
+        let ordinal = text.strip_prefix("cuda:").or_else(|| text.strip_prefix("CUDA"));
+        let ordinal = ordinal.and_then(|number| number.parse().ok());
         ordinal.map(Choice::Cuda).ok_or_else(|| "use auto, cuda:N or emu".into())
+    }
+}
+
+/// Names that a shell completes.
+const COMPLETED: [&str; 10] =
+    ["auto", "emu", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7"];
+
+/// Parses a device, and tells shells the names to complete.
+#[derive(Clone)]
+pub(crate) struct ChoiceParser;
+
+impl ValueParserFactory for Choice {
+    type Parser = ChoiceParser;
+
+    fn value_parser() -> ChoiceParser {
+        ChoiceParser
+    }
+}
+
+impl TypedValueParser for ChoiceParser {
+    type Value = Choice;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<Choice, clap::Error> {
+        StringValueParser::new().try_map(|text| text.parse::<Choice>()).parse_ref(command, arg, value)
+    }
+
+    /// Returns the devices of a machine with eight GPUs, because a completion script cannot know how many there are.
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(COMPLETED.into_iter().map(PossibleValue::new)))
     }
 }
 
@@ -112,7 +150,8 @@ mod tests {
 
     #[test]
     fn other_names_are_refused() {
-        for text in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "EMU"] {
+        assert_eq!("CUDA3".parse(), Ok(Choice::Cuda(3)));
+        for text in ["", "gpu", "CUDA", "CUDA:0", "cuda:", "cuda:-1", "cuda:x", "EMU"] {
             assert_eq!(text.parse::<Choice>(), Err("use auto, cuda:N or emu".to_owned()));
         }
     }

@@ -21,10 +21,10 @@ pub(crate) struct GenerateArgs {
     pub(crate) place: Place,
     #[command(flatten)]
     adapter: AdapterArgs,
-    /// How a step reaches the device
-    #[arg(long, value_enum, default_value_t = Launch::Graph)]
+    /// Method that submits each step to the device
+    #[arg(help_heading = "Device", long, value_enum, default_value_t = Launch::Graph)]
     launch: Launch,
-    /// Text that ends the answer and is not part of it; may be given several times
+    /// Text that ends the output and is not part of it; can be repeated
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     stop: Vec<String>,
     #[command(flatten)]
@@ -184,7 +184,9 @@ impl GenerateArgs {
         let draft = draft.map(|(draft, options)| {
             Ok::<_, Failure>((draft, load(draft, options, &for_draft(sampling, draft))?))
         });
-        Ok(Writer { decoder, speculation: self.speculative.speculation(model, draft.transpose()?) })
+        let draft = draft.transpose()?;
+        let silence = self.speculative.silence(model, draft.as_ref().map(|(draft, _)| *draft));
+        Ok(Writer { decoder, speculation: self.speculative.speculation(model, draft), silence })
     }
 
     /// Those of a draft model: it makes a few tokens at a time.

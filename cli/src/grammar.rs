@@ -16,16 +16,16 @@ use crate::terminal::say;
 #[command(next_help_heading = "Structured output")]
 #[group(multiple = false)]
 pub(crate) struct GrammarArgs {
-    /// Write JSON that this JSON schema allows, and nothing else
+    /// Write only JSON that this JSON schema allows
     #[arg(long, alias = "json-schema-file", value_name = "FILE")]
     json_schema: Option<PathBuf>,
-    /// Write such JSON without white space between its parts, which saves tokens
+    /// Write JSON that this JSON schema allows, without white space between its parts
     #[arg(long, value_name = "FILE")]
     compact_json_schema: Option<PathBuf>,
-    /// Write only what this grammar allows: in Lark's form, beginning with the rule start
+    /// Write only text that this grammar in Lark's form allows, from its rule `start` on
     #[arg(long, value_name = "FILE")]
     grammar: Option<PathBuf>,
-    /// Write only what this regular expression matches as a whole
+    /// Write only text that this regular expression matches as a whole
     #[arg(long, value_name = "RE", allow_hyphen_values = true)]
     regex: Option<String>,
 }

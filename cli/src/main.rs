@@ -45,13 +45,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Continue a prompt, or answer it
+    /// Continue a text, or answer a question
     Run(Box<run::Args>),
-    /// Talk with a model
+    /// Have a conversation with a model
     Chat(Box<chat::Args>),
     /// Feed tokens one by one and write the logits of each step
     Logits(logits::Args),
-    /// Say how likely a model finds a text
+    /// Measure how well a model predicts a text
     Perplexity(Box<perplexity::Args>),
     /// Print a vector for each text
     Embed(Box<embed::Args>),
@@ -63,17 +63,17 @@ enum Command {
     Tokenize(tokenize::Args),
     /// Show the text of tokens
     Detokenize(detokenize::Args),
-    /// Show what a model file holds, without loading it
+    /// Show the contents of a model file without loading it
     Info(info::Args),
     /// Run every kernel against its CPU reference
     Check(check::Args),
     /// Check the kernels of a PTX file on the emulator
     Emu(Box<emu::Args>),
-    /// Measure decoding, and the read ceiling next to it
+    /// Measure the speed of decoding, next to the speed of memory
     Bench(Box<bench::Args>),
-    /// List the devices
+    /// List the devices that a model can run on
     Devices,
-    /// Say whether driver, card and cache are fine, and what to do where they are not
+    /// Check the driver, the cards and the cache, and say what to do about problems
     Doctor,
     /// Print a script that lets a shell complete commands and options
     Completions(completions::Args),

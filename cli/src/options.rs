@@ -69,13 +69,20 @@ pub(crate) struct Place {
     #[command(flatten)]
     pub(crate) model: ModelArg,
     /// Device to run on: auto, cuda:N or emu (the emulator)
-    #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
+    #[arg(help_heading = "Device", long, value_name = "DEVICE", default_value_t = Choice::Auto, hide_possible_values = true)]
     pub(crate) device: Choice,
     /// Number of positions in the context [default: as many as the work needs]
-    #[arg(short = 'c', long, alias = "ctx-size", value_name = "TOKENS", allow_negative_numbers = true)]
+    #[arg(
+        help_heading = "Device",
+        short = 'c',
+        long,
+        alias = "ctx-size",
+        value_name = "TOKENS",
+        allow_negative_numbers = true
+    )]
     pub(crate) ctx: Option<u32>,
-    /// Run on the emulator even what would take it hours
-    #[arg(long)]
+    /// Run on the emulator even if that is estimated to take hours
+    #[arg(help_heading = "Device", long)]
     pub(crate) insist: bool,
 }
 
@@ -87,12 +94,12 @@ impl Place {
     }
 }
 
-/// How a step reaches the device.
+/// The method that submits each step to the device.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Launch {
     /// One launch of the hand-built kernel-node graph
     Graph,
-    /// The same without kernels that overlap
+    /// One launch of that graph, without overlapping kernels
     Plain,
     /// One launch of a graph that the driver captured from a stream
     Capture,

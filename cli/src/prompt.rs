@@ -12,7 +12,9 @@ use warpwright_engine::{Model, Tokenizer};
 use crate::failure::Failure;
 use crate::terminal::say;
 
+// The arguments before these may be under a heading.
 #[derive(clap::Args)]
+#[command(next_help_heading = None::<&'static str>)]
 #[group(multiple = false)]
 pub(crate) struct Prompt {
     /// Text to continue, in quotes; piped text goes before it [default: standard input]

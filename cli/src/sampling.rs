@@ -11,40 +11,40 @@ use crate::failure::Failure;
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingArgs {
-    /// Temperature: 0, the most likely token each time, or 0.01 to 100
+    /// Temperature: 0 takes the most likely token each time, and 0.01 to 100 samples
     #[arg(long, visible_alias = "temp", value_name = "T", allow_negative_numbers = true)]
     temperature: Option<f64>,
-    /// Keep the K most likely tokens; 0 keeps all
+    /// Keep the K most likely tokens (0 keeps all)
     #[arg(long, value_name = "K", allow_negative_numbers = true)]
     top_k: Option<u32>,
-    /// Keep the fewest most likely tokens that have this share of the probability
+    /// Keep the most likely tokens that together reach this probability
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     top_p: Option<f64>,
-    /// Keep tokens at least this probable, relative to the most likely one
+    /// Keep tokens with at least this share of the highest probability
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     min_p: Option<f64>,
-    /// Keep the tokens nearest to the mean surprise that have this share of the probability
+    /// Keep the tokens nearest to the mean surprise that together reach this probability
     #[arg(long, alias = "typical", value_name = "P", allow_negative_numbers = true)]
     typical_p: Option<f64>,
-    /// Divide the logits of the latest tokens by this
+    /// Factor by which the logits of the latest tokens are reduced
     #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
     repeat_penalty: Option<f64>,
-    /// Subtract this from the logits of the latest tokens
+    /// Number to subtract from the logits of the latest tokens
     #[arg(long, value_name = "LOGIT", allow_negative_numbers = true)]
     presence_penalty: Option<f64>,
-    /// Subtract this from the logits of the latest tokens, for each time
+    /// Number to subtract from the logits of the latest tokens for each occurrence
     #[arg(long, value_name = "LOGIT", allow_negative_numbers = true)]
     frequency_penalty: Option<f64>,
-    /// Latest tokens that are penalized, those of the prompt among them [default: 64]
+    /// Number of latest tokens to penalize, prompt included [default: 64]
     #[arg(long, visible_alias = "repeat-last-n", value_name = "TOKENS", allow_negative_numbers = true)]
     penalty_window: Option<u32>,
-    /// Add this to the logit of a token; may be given several times
+    /// Number to add to the logit of a token; can be repeated
     #[arg(short = 'l', long, value_name = "ID=LOGIT", allow_hyphen_values = true, value_parser = bias)]
     logit_bias: Vec<(u32, f32)>,
     /// Seed of the random numbers: the same seed gives the same text [default: a new one each time]
     #[arg(short = 's', long, value_name = "N", allow_negative_numbers = true, value_parser = seed)]
     seed: Option<Seed>,
-    /// Say on stderr how probable each token was, and which N tokens were the most probable: up to 32
+    /// Print the log-probability of each token and of the N best ones (at most 32) to stderr
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     logprobs: Option<u32>,
 }

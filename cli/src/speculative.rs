@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use warpwright_engine::info::token_bytes;
 use warpwright_engine::{
     Decoder, DraftModel, Generation, Matcher, Model, PromptLookup, Sampling, Speculation, Tokenizer,
     same_vocabulary,
@@ -15,17 +16,17 @@ use crate::options::locate;
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Speculative decoding")]
 pub(crate) struct SpeculativeArgs {
-    /// Guess what came after the latest tokens when up to N of them occurred before [N: 3]
+    /// Guess the text that followed the latest N tokens (or fewer) before [N: 3]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "3")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=16), conflicts_with = "draft")]
     lookup: Option<u32>,
-    /// Let this smaller model of the same vocabulary guess
+    /// Smaller model with the same vocabulary that guesses tokens
     #[arg(long, alias = "model-draft", value_name = "MODEL")]
     draft: Option<PathBuf>,
-    /// Guesses to verify at once, at most: 1 to 7 [default: 7]
+    /// Largest number of guesses to verify at the same time, 1 to 7 [default: 7]
     #[arg(long, alias = "draft-n", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=7))]
     draft_max: Option<u32>,
-    /// Guess as many each time, also where fewer seem to be faster
+    /// Always make that number of guesses, even if fewer seem to be faster
     #[arg(long)]
     draft_always: bool,
 }
@@ -34,6 +35,8 @@ pub(crate) struct SpeculativeArgs {
 pub(crate) struct Writer {
     pub(crate) decoder: Decoder,
     pub(crate) speculation: Option<Speculation>,
+    /// The reason, should there be no guesses.
+    pub(crate) silence: String,
 }
 
 impl SpeculativeArgs {
@@ -74,6 +77,23 @@ impl SpeculativeArgs {
         by_model.or(by_lookup)
     }
 
+    /// Returns the reason why there would be no guesses, in a text that is long enough for some.
+    pub(crate) fn silence(&self, model: &Model, draft: Option<&Model>) -> String {
+        let Some(draft) = draft else {
+            return "the latest tokens had not occurred before".to_owned();
+        };
+        let bytes = |model: &Model| token_bytes(&model.outline) as f64;
+        let share = 100.0 * bytes(draft) / bytes(model);
+        if self.draft_always {
+            "the text is longer than the context of the draft model".to_owned()
+        } else {
+            format!(
+                "a token of the draft model takes {share:.0} % of the bytes of one of the model, too many to be faster; \
+                 --draft-always guesses anyway"
+            )
+        }
+    }
+
     fn paced(&self, drafter: impl warpwright_engine::Drafter + 'static) -> Speculation {
         if self.draft_always { Speculation::eager(drafter) } else { Speculation::new(drafter) }
     }
@@ -109,6 +129,9 @@ impl Writer {
         let Some(speculation) = &self.speculation else { return String::new() };
         let counts = speculation.counts();
         let [tokens, steps] = [counts.tokens, counts.all_steps()].map(f64::from);
+        if counts.drafted == 0 {
+            return format!(", no guesses: {}", self.silence);
+        }
         let each = if steps > 0.0 { tokens / steps } else { 0.0 };
         format!(", {each:.2} tokens a step, {} of {} guesses right", counts.accepted, counts.drafted)
     }
@@ -117,11 +140,15 @@ impl Writer {
     pub(crate) fn figures(&self) -> Option<Value> {
         let counts = self.speculation.as_ref()?.counts();
         let [one, two, four, eight] = counts.steps;
-        Some(json!({
+        let mut figures = json!({
             "drafted": counts.drafted,
             "accepted": counts.accepted,
             "tokens": counts.tokens,
             "steps": { "1": one, "2": two, "4": four, "8": eight },
-        }))
+        });
+        if counts.drafted == 0 {
+            figures["no_guesses"] = json!(self.silence);
+        }
+        Some(figures)
     }
 }

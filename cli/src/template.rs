@@ -13,19 +13,19 @@ use crate::terminal::say;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Conversations")]
 pub(crate) struct TemplateArgs {
-    /// What the system says before all others
+    /// System message, the first message of the conversation
     #[arg(long, alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
-    /// Chat template in place of the model's: a file in Jinja, or chatml
+    /// Chat template to use instead of the model's: a file in Jinja, or chatml
     #[arg(long, alias = "chat-template-file", value_name = "FILE")]
     chat_template: Option<PathBuf>,
-    /// Tools that the model may call, as JSON: a list of functions, as OpenAI's interface has them
+    /// Tools that the model may call: a JSON file with a list of functions in OpenAI's format
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
-    /// More variables of the template, as JSON: '{"enable_thinking": false}'
+    /// Additional variables of the template, such as '{"enable_thinking": false}'
     #[arg(long, value_name = "JSON", value_parser = variables)]
     chat_template_kwargs: Option<Variables>,
-    /// Date of the day for templates that ask for it, YYYY-MM-DD [default: today, in UTC]
+    /// Date for templates that ask for it, as YYYY-MM-DD [default: today in UTC]
     #[arg(long, value_name = "DATE", value_parser = date)]
     date: Option<Date>,
 }

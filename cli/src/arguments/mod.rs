@@ -5,6 +5,7 @@
 //! - With `-m MODEL`, the first argument is the next positional of the command.
 //! - [`tip`] replaces clap's suggestions, which are the nearest strings, by those that have the same meaning.
 
+mod examples;
 mod spelling;
 mod tip;
 mod words;
@@ -30,7 +31,7 @@ pub(crate) fn parse<C>(words: Vec<OsString>) -> Result<Parsed<C>, clap::Error>
 where
     C: CommandFactory + FromArgMatches,
 {
-    let mut command = C::command();
+    let mut command = examples::add(C::command());
     let respelled = spelling::respell(&command, &words)
         .map_err(|word| tip::unexpected(word, &mut command.clone(), &words))?;
     if let Some(name) = words::command_with_model_option(&command, &respelled.words) {

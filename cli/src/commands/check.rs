@@ -15,8 +15,8 @@ use crate::progress::Bar;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// auto, cuda:N or emu (the emulator)
-    #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
+    /// Device to check: auto, cuda:N or emu (the emulator)
+    #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto, hide_possible_values = true)]
     device: Choice,
 }
 

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The shell
+    /// Shell to print the script for
     shell: Shell,
 }
 

@@ -25,14 +25,14 @@ pub(crate) struct Args {
     adapter: AdapterArgs,
     #[command(flatten)]
     texts: Texts,
-    /// What a text's vector is made of
+    /// Hidden states that become the vector of a text
     #[arg(long, value_enum, default_value_t = Pooling::Mean)]
     pooling: Pooling,
-    /// Leave vectors as long as they are
+    /// Do not scale vectors to length 1
     #[arg(long)]
     no_normalize: bool,
-    /// Print JSON
-    #[arg(long)]
+    /// Print the vectors as JSON
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 
@@ -40,13 +40,13 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 #[group(multiple = false)]
 struct Texts {
-    /// Text; may be given several times, and - reads one from standard input
+    /// Text, can be repeated; - reads one from standard input
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Vec<String>,
-    /// File with a text in each line, UTF-8 [default: standard input]
-    #[arg(short = 'f', long, value_name = "FILE")]
+    /// File in UTF-8 with a text in each line [default: standard input]
+    #[arg(short = 'f', long, alias = "file", value_name = "FILE")]
     prompt_file: Option<PathBuf>,
-    /// Tokens in place of a text, as they are: 1,5,9
+    /// Token ids instead of a text, such as 1,5,9
     #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', allow_hyphen_values = true, value_parser = prompt::id)]
     prompt_ids: Option<Vec<u32>>,
 }

@@ -17,13 +17,13 @@ pub(crate) struct Args {
     place: Place,
     #[command(flatten)]
     adapter: AdapterArgs,
-    /// How a step reaches the device
-    #[arg(long, value_enum, default_value_t = Launch::Graph)]
+    /// Method that submits each step to the device
+    #[arg(help_heading = "Device", long, value_enum, default_value_t = Launch::Graph)]
     launch: Launch,
     /// Tokens to feed, one a step: 1,5,9
     #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', required = true, value_parser = prompt::id)]
     ids: Vec<u32>,
-    /// File to write: rows of little-endian f32, [ids, vocab]; - is standard output, if that is no terminal
+    /// File to write: rows of little-endian f32, [ids, vocab]; - is standard output
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
 }

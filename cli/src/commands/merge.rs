@@ -22,10 +22,10 @@ pub(crate) struct Args {
     model: ModelArg,
     /// LoRA adapter of the model: a folder as PEFT and `finetune` write it
     adapter: PathBuf,
-    /// What to write: a .gguf file of a GGUF file, a folder of a folder, and a .gguf file for lora-gguf
+    /// Output: a .gguf file, or a folder if the model is a folder and not --as lora-gguf
     #[arg(long, value_name = "MERGED")]
     out: PathBuf,
-    /// What becomes of the adapter
+    /// Form of the result: a merged model, or the adapter as a file for llama.cpp
     #[arg(long = "as", value_enum, default_value_t = Kind::Model)]
     kind: Kind,
 }

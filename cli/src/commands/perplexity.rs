@@ -35,30 +35,30 @@ pub(crate) struct Args {
     /// Windows to score at most, the first ones [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     windows: Option<u32>,
-    /// Leave the first token of each window as it is, also where the model's texts begin with BOS
+    /// Do not replace the first token of each window by BOS
     #[arg(long)]
     no_bos: bool,
     /// Take a window in at once, as prompts are: faster, less exact
     #[arg(long)]
     fast: bool,
-    /// File to write: a line for each scored token with window, position, token and log-likelihood
-    #[arg(long, value_name = "FILE")]
+    /// File to write a line to for each scored token: window, position, token, log-likelihood
+    #[arg(help_heading = "Output", long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
+    /// Print the result as JSON
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 struct Text {
-    /// File with the text, UTF-8, whose last line break is left out; - reads it from standard input
+    /// File with the text in UTF-8 (its last line break is dropped); - is standard input
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// The same
+    /// File with the text, as an option
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     text_file: Option<PathBuf>,
-    /// File with tokens in place of text, with commas or white space between them; - reads it from standard input
+    /// File with token ids instead of a text, separated by commas or white space; - is standard input
     #[arg(long, value_name = "FILE")]
     ids_file: Option<PathBuf>,
 }

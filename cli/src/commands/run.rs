@@ -31,24 +31,25 @@ pub(crate) struct Args {
     generate: GenerateArgs,
     #[command(flatten)]
     prompt: Prompt,
-    /// Take the prompt as what a user says, by the model's chat template, and answer it
+    /// Answer the prompt as a message of a user, with the model's chat template
     #[arg(long, conflicts_with = "prompt_ids")]
     chat: bool,
     #[command(flatten)]
     template: TemplateArgs,
     /// Largest number of tokens to write; -1 writes until the text ends or the context is full
+    #[arg(help_heading = None::<&'static str>)]
     #[arg(short, long = "n-predict", alias = "predict", value_name = "TOKENS", default_value = "64")]
     #[arg(allow_negative_numbers = true)]
     n: TokenLimit,
-    /// What to print of each token
-    #[arg(long, value_enum, default_value_t = Print::Text)]
+    /// Print each token as text or as a number
+    #[arg(help_heading = "Output", long, value_enum, default_value_t = Print::Text)]
     print: Print,
-    /// Print one JSON object: text, tokens, why they ended, times; with =lines, each token first
+    /// Print one JSON object with text, tokens and times; with =lines, a line for each token first
     #[arg(long, value_enum, value_name = "FORM", num_args = 0..=1, require_equals = true)]
-    #[arg(default_missing_value = "object", conflicts_with = "print")]
+    #[arg(help_heading = "Output", default_missing_value = "object", conflicts_with = "print")]
     json: Option<Json>,
-    /// Print only what the model makes: no prompt, no statistics
-    #[arg(long)]
+    /// Print only the text of the model, without the prompt and statistics
+    #[arg(help_heading = "Output", long)]
     quiet: bool,
 }
 
@@ -149,7 +150,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         say(format!("{times}{guesses}, {why}, {}", context.device().name()));
         let [file, device] = [file, device].map(|time| time.as_secs_f64());
         let loading = writer.decoder.loading();
-        say(format!("opened the file in {file:.3} s and the device in {device:.3} s; {loading}"));
+        // A GGUF file and a folder of the same model may differ in this.
+        let bos = words.and_then(Tokenizer::bos).filter(|bos| asked.tokens.first() == Some(bos));
+        let bos = bos.map(|bos| format!("; the prompt begins with BOS ({bos}), as the model's file says"));
+        let bos = bos.unwrap_or_default();
+        say(format!("opened the file in {file:.3} s and the device in {device:.3} s; {loading}{bos}"));
         matcher.iter().for_each(|matcher| say(grammar::line(matcher.costs())));
         sampling::seed_line(&sampling).into_iter().for_each(say);
     }

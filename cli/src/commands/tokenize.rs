@@ -1,7 +1,7 @@
 //! `warpwright tokenize`: the tokens of a text, as a model would read it.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::iter;
 use std::path::{Path, PathBuf};
 
@@ -18,16 +18,16 @@ pub(crate) struct Args {
     model: ModelArg,
     #[command(flatten)]
     source: Source,
-    /// Print the tokens' numbers only: 1,5,9
+    /// Print only the token ids: 1,5,9
     #[arg(long, conflicts_with = "json")]
     ids: bool,
-    /// Print JSON: {"ids": [..], "pieces": [..]}; in pieces, bytes that are not UTF-8 are U+FFFD
+    /// Print JSON with ids and pieces (bytes that are not UTF-8 become U+FFFD)
     #[arg(long)]
     json: bool,
-    /// Take the names of control tokens in the text, such as <|im_end|>, as text
+    /// Read names of control tokens in the text, such as <|im_end|>, as text
     #[arg(long)]
     no_special: bool,
-    /// Put no token in front of the text
+    /// Do not put BOS in front of the text
     #[arg(long)]
     no_bos: bool,
 }
@@ -35,9 +35,9 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 struct Source {
-    /// Text; - reads it from standard input, and one that begins with a dash stands behind --
+    /// Text to tokenize, after -- if it begins with a dash; - reads standard input
     text: Option<String>,
-    /// File with the text, UTF-8; its last line break is left out
+    /// File with the text in UTF-8 (its last line break is dropped)
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -69,6 +69,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     } else {
         let lines = ids.iter().map(|id| format!("{id}\t{}\n", shown(&tokenizer, *id)));
         write!(out, "{}", printable(&lines.collect::<String>()))?;
+        // A GGUF file and a folder of the same model may differ in this.
+        if let Some(bos) = tokenizer.bos().filter(|bos| out.is_terminal() && ids.first() == Some(bos)) {
+            say(format!("(the model's file says that texts begin with token {bos}; --no-bos leaves it out)"));
+        }
     }
     Ok(())
 }

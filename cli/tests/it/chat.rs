@@ -10,14 +10,17 @@ use serde_json::{Value, json};
 use crate::input::refused;
 use crate::program::{End, MODEL, command, run};
 
-/// With a template that adds few tokens, and without chance.
-const CHAT: [&str; 8] =
-    ["chat", MODEL, "--device", "emu", "--temp", "0", "--chat-template", "cli/tests/it/brief.jinja"];
+/// With a template that adds few tokens.
+const CHAT: [&str; 6] = ["chat", MODEL, "--device", "emu", "--chat-template", "cli/tests/it/brief.jinja"];
 
 /// Says these lines through a pipe.
 fn piped(arguments: &[&str], lines: &[&str]) -> End {
-    let mut child =
-        command(&[&CHAT, arguments].concat()).stdin(Stdio::piped()).spawn().expect("the program starts");
+    // Without chance, unless there is another temperature.
+    let temperature: &[&str] = if arguments.contains(&"--temp") { &[] } else { &["--temp", "0"] };
+    let mut child = command(&[&CHAT[..], temperature, arguments].concat())
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     // A program that ends before has closed the pipe.
     let _ = child.stdin.take().expect("piped").write_all(text.as_bytes());
@@ -41,7 +44,7 @@ fn a_conversation_is_saved_and_goes_on_as_it_was() {
         "Traits",
         "/system Be brief.",
         " /not a command",
-        &save,
+        &save.replace("/save", "/save!"),
         "/reset",
         &load,
         "Boxes",
@@ -135,8 +138,8 @@ fn what_is_no_conversation_is_refused() {
 #[test]
 fn a_template_that_fails_says_where_and_how_to_go_on() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let instead = "give another with --chat-template FILE, or --chat-template chatml, or continue texts without one: \
-                   run without --chat";
+    let instead = "give another with --chat-template FILE, or --chat-template chatml; `warpwright run MODEL TEXT` \
+                   continues a text without one";
     let cases = [
         (
             "\n{% for %}",
@@ -183,6 +186,92 @@ fn a_reply_ends_before_a_stop_string_and_is_told_as_json() {
     assert_eq!(end, refused(2, "a stop string is empty, and would end each text before its first character"));
     let end = run(&[&arguments[..], &["--stop", "x", "--print", "ids"]].concat());
     assert_eq!(end, refused(2, "--stop looks at the text, which --print ids does not make"));
+}
+
+/// Commands of other programs, parameters, and messages of several lines, with wrong ones at the end.
+#[test]
+fn parameters_can_be_set_during_a_conversation() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let saved = folder.path().join("saved.json");
+    let save = format!("/save {}", saved.display());
+    let lines = [
+        "/set parameter num_predict 2",
+        "/set system Be kind.",
+        "\"\"\"The borrow",
+        "/not a command",
+        "checker\"\"\"",
+        "/set top_k 3",
+        "/show",
+        "/stats",
+        "/undo",
+        "\"\"\"Traits\"\"\"",
+        &save,
+        "/?",
+        "/bye",
+        "never read",
+    ];
+    let end = piped(&["--ctx", "64"], &lines);
+    assert_eq!(end.code, Some(0), "{end:?}");
+    let said = messages(&saved);
+    assert_eq!([&said[0].1, &said[1].1], ["Be kind.", "Traits"], "{said:?}");
+    for wanted in [
+        "(temperature 0 takes the most likely token: this counts from a higher temperature on)\n",
+        "system             Be kind.\n",
+        "top_k              3\n",
+        "n                  2\n",
+        "messages           3\n",
+        "(2 tokens, ",
+        "2 messages taken back\n",
+        "/exit                leaves, as Ctrl-D does (/bye, /quit)\n",
+    ] {
+        assert!(end.err.contains(wanted), "{wanted}: {}", end.err);
+    }
+    let cases = [
+        ("/set mood x", "there is no parameter \"mood\"; there are temperature, top_k, "),
+        ("/set temperature hot", "temperature takes a number, not \"hot\""),
+        ("/set temperature -1", "the temperature is -1; it can be 0, "),
+        ("/set top_p 2", "the sampling option top_p is 2; it can be "),
+        ("/set n -2", "n takes a whole number, not \"-2\""),
+        ("/set seed x", "seed \"x\": it can be 0 to "),
+        ("/set", "/set takes a name and a value; there are "),
+        ("/regenerate", "there is no answer to write again"),
+        ("/undo", "there is no message to take back"),
+        ("/bye now", "/bye takes nothing, not \"now\""),
+        (&save, &format!("{0} exists; /save! {0} replaces it", saved.display())),
+        ("\"\"\"never ended", "the message that \"\"\" begins has no \"\"\" at its end"),
+    ];
+    for (line, sentence) in cases {
+        let end = piped(&["--ctx", "32"], &[line]);
+        assert_eq!((end.code, end.out.as_str()), (Some(2), ""), "{line}: {end:?}");
+        assert!(end.err.starts_with(&format!("error: {sentence}")), "{line}: {end:?}");
+    }
+    assert_eq!(messages(&saved), said);
+}
+
+/// The answer that is written again is that of a new conversation with its seed, and the cached prefix changes nothing.
+#[test]
+fn an_answer_is_written_again_with_the_next_seed() {
+    let sampled = ["-n", "6", "--ctx", "64", "--temp", "1"];
+    let answers = |options: &[&str], lines: &[&str]| {
+        let end = piped(&[&sampled[..], options].concat(), lines);
+        assert_eq!(end.code, Some(0), "{end:?}");
+        end
+    };
+    let again = answers(&["--seed", "5"], &["Traits", "/regen", "/set seed 5", "/regen", "Boxes"]);
+    let [five, six] = ["5", "6"].map(|seed| answers(&["--seed", seed], &["Traits"]).out);
+    assert_ne!(five, six);
+    assert!(again.out.starts_with(&format!("{five}{six}{five}")), "{again:?}");
+    assert!(again.err.contains("(seed 6)\n"), "{again:?}");
+    // The next answer follows the one that stayed.
+    assert_eq!(again.out, format!("{five}{six}{}", answers(&["--seed", "5"], &["Traits", "Boxes"]).out));
+    // Without a temperature at first, the model is loaded again with the kernels that sample.
+    let later = piped(&["-n", "6", "--ctx", "64"], &["/set temperature 1", "/set seed 6", "Traits"]);
+    assert_eq!((later.code, later.out), (Some(0), six), "{}", later.err);
+    assert!(
+        later.err.contains("(the model is loaded again, with the kernels that sample)\n"),
+        "{}",
+        later.err
+    );
 }
 
 /// A template that tells of tools, and shows who was called and what was answered.
@@ -296,7 +385,10 @@ print(json.dumps([child.wait(), shown.decode(errors="replace"), termios.tcgetatt
 fn at_a_terminal(arguments: &[&str], steps: &[(&str, &str)]) -> (i32, String, bool) {
     let mut python = Command::new("python3");
     python.args(["-c", AT_A_TERMINAL, &json!(steps).to_string(), env!("CARGO_BIN_EXE_warpwright")]);
-    python.args([&CHAT, arguments].concat()).env("TERM", "xterm").env_remove("NO_COLOR");
+    python
+        .args([&CHAT[..], &["--temp", "0"], arguments].concat())
+        .env("TERM", "xterm")
+        .env_remove("NO_COLOR");
     python.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     let found = python.output().expect("Python runs");
     serde_json::from_slice(&found.stdout).unwrap_or_else(|error| panic!("{error}: {found:?}"))
@@ -339,10 +431,16 @@ fn a_person_talks_at_a_terminal() {
 #[test]
 #[cfg(unix)]
 fn a_signal_while_a_line_is_edited_restores_the_terminal() {
-    // Two lines are typed at once, and the second waits.
+    // At the end, two lines are typed at once, and the second waits.
     let steps = [
-        ("> ", "/help\r/sing\r"),
+        // A message of several lines may be given up, and Tab completes a command.
+        ("> ", "\"\"\"a\r"),
         ("warning: lines are not remembered in /proc/none/lines: ", ""),
+        ("... ", "b\u{3}"),
+        ("Ctrl-D or /exit leaves", ""),
+        ("> ", "/sho\t\r"),
+        ("0 of 32", ""),
+        ("> ", "/help\r/sing\r"),
         ("error: there is no command /sing", ""),
         ("> ", "SIGTERM"),
     ];

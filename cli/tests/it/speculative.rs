@@ -48,6 +48,21 @@ fn sampled_texts_are_the_same_with_guesses_and_end_at_a_stop_string() {
     assert!(figures["accepted"].as_u64() > Some(0), "{figures}");
 }
 
+/// A draft model that is as large as the model, and a text without repetitions.
+#[test]
+fn the_reason_for_no_guesses_is_named() {
+    let quiet = json(&["--draft", DRAFT]);
+    let reason = quiet["speculative"]["no_guesses"].as_str().expect("a reason");
+    assert!(reason.ends_with(
+        " % of the bytes of one of the model, too many to be faster; --draft-always guesses anyway"
+    ));
+    let end = run(&["run", MODEL, "--device", "emu", "-n", "2", "--lookup", "--prompt-ids", "5,9"]);
+    assert!(
+        end.err.contains(", no guesses: the latest tokens had not occurred before, limit of -n"),
+        "{end:?}"
+    );
+}
+
 #[test]
 fn a_conversation_goes_on_with_guesses() {
     let said = |options: &[&str]| {

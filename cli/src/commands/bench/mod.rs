@@ -51,7 +51,7 @@ use report::{Header, Measured, Report};
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArg,
-    /// A known model's shape with random weights, without a file
+    /// Shape of a known model, with random weights instead of a file
     #[arg(
         long,
         value_name = "NAME",
@@ -59,7 +59,7 @@ pub(crate) struct Args {
         conflicts_with_all = [ModelArg::POSITIONAL, ModelArg::OPTION]
     )]
     shape: Option<&'static Shape>,
-    /// The number formats of the shape's weights
+    /// Number formats of the weights of --shape
     #[arg(
         long,
         value_name = "NAME",
@@ -67,11 +67,11 @@ pub(crate) struct Args {
         conflicts_with_all = [ModelArg::POSITIONAL, ModelArg::OPTION, "finetune"]
     )]
     quant: Option<Quantization>,
-    /// auto, cuda:N or emu (the emulator)
-    #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
+    /// Device to measure: auto, cuda:N or emu (the emulator)
+    #[arg(help_heading = "Device", long, value_name = "DEVICE", default_value_t = Choice::Auto, hide_possible_values = true)]
     device: Choice,
-    /// How a step reaches the device
-    #[arg(long, value_enum, default_value_t = Launch::Graph, conflicts_with = "kernels")]
+    /// Method that submits each step to the device
+    #[arg(help_heading = "Device", long, value_enum, default_value_t = Launch::Graph, conflicts_with = "kernels")]
     launch: Launch,
     /// Positions that a round's first token attends [default: 128 and 4096, where the model has room]
     #[arg(
@@ -82,7 +82,7 @@ pub(crate) struct Args {
         value_parser = value_parser!(u32).range(1..)
     )]
     ctx: Vec<u32>,
-    /// Tokens of a round
+    /// Number of tokens in a round
     #[arg(
         long,
         value_name = "N",
@@ -94,7 +94,7 @@ pub(crate) struct Args {
     /// Sample tokens, with the usual filters and a penalty, instead of taking the most likely ones
     #[arg(long, conflicts_with_all = ["prompt", "kernels", "finetune"])]
     sample: bool,
-    /// Timed rounds for each context or prompt
+    /// Number of timed rounds for each context or prompt
     #[arg(
         long,
         value_name = "N",
@@ -103,18 +103,19 @@ pub(crate) struct Args {
         value_parser = value_parser!(u32).range(1..)
     )]
     rounds: u32,
-    /// How the overlapping kernels divide their blocks, such as 4x2_first or qkv=4x2_first,down=8x1_first_prefetch6
-    #[arg(long, value_name = "PLAN", conflicts_with = "kernels")]
+    /// Division of the overlapping kernels into blocks, such as 4x2_first or qkv=4x2_first
+    #[arg(help_heading = "Device", long, value_name = "PLAN", conflicts_with = "kernels")]
     plan: Option<Tuning>,
-    /// Tokens of one launch of a graph
+    /// Number of tokens in one launch of a graph
     #[arg(
+        help_heading = "Device",
         long,
         value_name = "N",
         conflicts_with_all = ["prompt", "kernels"],
         value_parser = value_parser!(u32).range(1..)
     )]
     tokens_per_launch: Option<u32>,
-    /// Prefill prompts of so many tokens instead of rounds: in chunks, and few tokens at a time
+    /// Prefill prompts of N tokens instead of rounds: in chunks, and few tokens at a time
     #[arg(
         long,
         value_name = "N,N,..",
@@ -123,7 +124,7 @@ pub(crate) struct Args {
         value_parser = value_parser!(u32).range(1..)
     )]
     prompt: Vec<u32>,
-    /// Decode so many sequences together instead of rounds, each attending --ctx positions at first [default: 512]
+    /// Decode N sequences together instead of rounds, from --ctx positions on [default: 512]
     #[arg(
         long,
         value_name = "N,N,..",
@@ -132,14 +133,13 @@ pub(crate) struct Args {
         value_parser = value_parser!(u32).range(1..=i64::from(batch::MAX_BATCH))
     )]
     batch: Vec<u32>,
-    /// With --batch: let a prompt of so many tokens join while the sequences decode
+    /// With --batch: let a prompt of N tokens join while the sequences decode
     #[arg(long, value_name = "N", requires = "batch", value_parser = value_parser!(u32).range(2..))]
     join: Option<u32>,
-    /// Tokens of that prompt in a step
+    /// With --join: number of tokens of the prompt in a step
     #[arg(long, value_name = "N", requires = "join", default_value_t = 192, value_parser = value_parser!(u32).range(1..=1024))]
     join_chunk: u32,
-    /// Take the times of every kernel of a token, or of a chunk of --prompt, instead of rounds; with --batch also of every
-    /// kernel of a step
+    /// Measure every kernel of a token instead of rounds, or with --prompt of a chunk, with --batch of a step
     #[arg(long, group = "instead")]
     profile: bool,
     /// Measure every kernel alone, with each plan, instead of rounds
@@ -155,12 +155,14 @@ pub(crate) struct Args {
         default_value = kernels::PLANS
     )]
     plans: Vec<Plan>,
-    /// Train an adapter instead of rounds, with --batch rows of --seq tokens a step, in NF4 where weights have 16 or 32
-    /// bits; a round has ten steps
-    #[arg(long, requires = "batch", conflicts_with_all = ["kernels", "prompt", "ctx", "join", "tokens"])]
+    /// Train an adapter instead of rounds, with --batch rows of --seq tokens in a step
+    ///
+    /// Weights of 16 or 32 bits become NF4. A round has ten steps.
+    #[arg(help_heading = "Training", long, requires = "batch", conflicts_with_all = ["kernels", "prompt", "ctx", "join", "tokens"])]
     finetune: bool,
-    /// With --finetune: tokens of a row
+    /// With --finetune: number of tokens in a row
     #[arg(
+        help_heading = "Training",
         long,
         value_name = "N,N,..",
         requires = "finetune",
@@ -169,30 +171,38 @@ pub(crate) struct Args {
         value_parser = value_parser!(u32).range(2..)
     )]
     seq: Vec<u32>,
-    /// With --finetune: what the backward computes again instead of having it kept
-    #[arg(long, value_enum, value_name = "WHAT", requires = "finetune", default_value_t = Recompute::None)]
+    /// With --finetune: activations that the backward pass computes again
+    #[arg(help_heading = "Training", long, value_enum, value_name = "WHAT", requires = "finetune", default_value_t = Recompute::None)]
     recompute: Recompute,
-    /// With --finetune in bf16: forms of kernels that are not what `finetune` takes, to compare them
-    #[arg(long, value_enum, value_name = "FORM,FORM,..", requires = "finetune", value_delimiter = ',')]
+    /// With --finetune in bf16: forms of kernels to compare with those that `finetune` takes
+    #[arg(
+        help_heading = "Training",
+        long,
+        value_enum,
+        value_name = "FORM,FORM,..",
+        requires = "finetune",
+        value_delimiter = ','
+    )]
     forms: Vec<finetune::Form>,
     /// With --finetune: rank of the adapters of all projections
-    #[arg(long, value_name = "RANK", requires = "finetune", default_value_t = 16)]
+    #[arg(help_heading = "Training", long, value_name = "RANK", requires = "finetune", default_value_t = 16)]
     rank: usize,
-    /// Decode with this LoRA adapter too, behind the rounds without it
+    /// LoRA adapter to decode with, after the rounds without it
     #[arg(
         long,
+        visible_alias = "lora",
         value_name = "FOLDER",
         conflicts_with_all = ["shape", "instead", "prompt", "batch", "finetune", "plot"]
     )]
     adapter: Option<PathBuf>,
-    /// File to draw to, as SVG: tokens a second, or with --profile the kernels of a token over time
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernels", "prompt", "batch"])]
+    /// SVG file to draw tokens per second to, or with --profile the kernels of a token over time
+    #[arg(help_heading = "Output", long, value_name = "FILE", conflicts_with_all = ["kernels", "prompt", "batch"])]
     plot: Option<PathBuf>,
-    /// File to write all figures to, as JSON
-    #[arg(long, value_name = "FILE")]
+    /// JSON file to write all figures to
+    #[arg(help_heading = "Output", long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Run on the emulator even what would take it hours
-    #[arg(long)]
+    /// Run on the emulator even if that is estimated to take hours
+    #[arg(help_heading = "Device", long)]
     insist: bool,
 }
 

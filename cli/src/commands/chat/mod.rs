@@ -40,18 +40,18 @@ pub(crate) struct Args {
         value_name = "TOKENS",
         allow_negative_numbers = true
     )]
-    #[arg(default_value = "-1", hide_default_value = true)]
+    #[arg(help_heading = None::<&'static str>, default_value = "-1", hide_default_value = true)]
     n: TokenLimit,
-    /// What to do when the context is full
-    #[arg(long, value_enum, default_value_t = WhenFull::Drop)]
+    /// Drop the oldest turns or refuse the message when the context is full
+    #[arg(help_heading = "Conversations", long, value_enum, default_value_t = WhenFull::Drop)]
     when_full: WhenFull,
     #[command(flatten)]
     template: TemplateArgs,
-    /// File that remembers the lines of this and earlier conversations [default: in the user's folder for state]
-    #[arg(long, value_name = "FILE", conflicts_with = "no_history")]
+    /// File with the typed lines of all conversations [default: in the user's folder for state]
+    #[arg(help_heading = "Conversations", long, value_name = "FILE", conflicts_with = "no_history")]
     history: Option<PathBuf>,
-    /// Remember no lines
-    #[arg(long)]
+    /// Do not read or write the file of typed lines
+    #[arg(help_heading = "Conversations", long)]
     no_history: bool,
 }
 

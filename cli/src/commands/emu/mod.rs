@@ -75,6 +75,7 @@ enum Command {
 
 /// What is launched.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Launch")]
 pub(crate) struct LaunchArgs {
     /// Kernel to run; without it, the kernels are listed
     #[arg(short, long, value_name = "NAME")]
@@ -94,7 +95,7 @@ pub(crate) struct LaunchArgs {
     /// Blocks may wait for each other, as in a cooperative launch
     #[arg(long, requires = "kernel")]
     pub(crate) cooperative: bool,
-    /// What a parameter gets; see below
+    /// Value of a parameter, as the text below describes it
     #[arg(long = "arg", value_name = "NAME=VALUE", requires = "kernel")]
     pub(crate) args: Vec<Argument>,
     /// What a .const or .global variable holds, such as taps=f32:1,2,3, taps=file:FILE.npy or, of a texture reference,
@@ -108,6 +109,7 @@ pub(crate) struct LaunchArgs {
 
 /// How it is checked.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Checks")]
 pub(crate) struct CheckArgs {
     /// What a buffer must hold afterwards: FILL, and after ~ how far off it may be, times the larger of 1 and the value
     #[arg(long = "expect", value_name = "NAME=FILL[~TOLERANCE]", requires = "kernel")]

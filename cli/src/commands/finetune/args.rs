@@ -24,61 +24,63 @@ use crate::template;
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) model: ModelArg,
-    /// Samples, an object a line: {"text"}, {"prompt", "completion"}, Alpaca's {"instruction", "input", "output"}, or
-    /// conversations, {"messages": [{"role", "content"}]} or ShareGPT's {"conversations": [{"from", "value"}]}
+    /// Samples: a JSON object in each line, such as {"text": ".."} or {"messages": [..]}
+    ///
+    /// The forms are {"text"}, {"prompt", "completion"}, Alpaca's {"instruction", "input", "output"}, and conversations as
+    /// {"messages": [{"role", "content"}]} or ShareGPT's {"conversations": [{"from", "value"}]}.
     #[arg(long, value_name = "FILE.jsonl")]
     pub(crate) data: PathBuf,
     /// Folder for the adapter, as PEFT reads it
     #[arg(long, value_name = "FOLDER")]
     pub(crate) out: PathBuf,
-    /// Go on from this checkpoint folder, with the same settings
-    #[arg(long, value_name = "FOLDER")]
+    /// Checkpoint folder to continue from, with the same settings
+    #[arg(help_heading = "Evaluation and checkpoints", long, value_name = "FOLDER")]
     pub(crate) resume: Option<PathBuf>,
-    /// Show samples, steps and memory, and stop
+    /// Print samples, steps and memory, and stop
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// auto, cuda:N or emu (the emulator)
-    #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
+    /// Device to run on: auto, cuda:N or emu (the emulator)
+    #[arg(help_heading = "Device", long, value_name = "DEVICE", default_value_t = Choice::Auto, hide_possible_values = true)]
     pub(crate) device: Choice,
-    /// Run on the emulator even what would take it hours
-    #[arg(long)]
+    /// Run on the emulator even if that is estimated to take hours
+    #[arg(help_heading = "Device", long)]
     pub(crate) insist: bool,
 
-    /// Tokens of a row; longer samples lose their end
+    /// Number of tokens in a row (longer samples lose their end)
     #[arg(long, value_name = "TOKENS", default_value_t = 1024, help_heading = "Batches")]
     pub(crate) seq: usize,
-    /// Rows of a micro-batch
+    /// Number of rows in a micro-batch
     #[arg(long, value_name = "ROWS", default_value_t = 4, help_heading = "Batches")]
     pub(crate) batch: usize,
-    /// Micro-batches of a step
+    /// Number of micro-batches in a step
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Batches")]
     pub(crate) grad_accum: usize,
     /// Put one sample in a row instead of as many as have room
     #[arg(long, help_heading = "Batches")]
     pub(crate) no_packing: bool,
-    /// Learn prompts too, and of conversations all that is said
+    /// Learn prompts too, and every message of a conversation
     #[arg(long, help_heading = "Batches")]
     pub(crate) train_on_prompt: bool,
-    /// Date of the day for chat templates that ask for it, YYYY-MM-DD [default: today, in UTC]
+    /// Date for chat templates that ask for it, as YYYY-MM-DD [default: today in UTC]
     #[arg(long, value_name = "DATE", value_parser = template::date, help_heading = "Batches")]
     pub(crate) date: Option<Date>,
-    /// Times that every sample is learned [default: 1]
+    /// Number of times that every sample is learned [default: 1]
     #[arg(long, value_name = "N", conflicts_with = "steps", help_heading = "Batches")]
     pub(crate) epochs: Option<u32>,
-    /// Optimizer steps, in place of --epochs
+    /// Number of optimizer steps, instead of --epochs
     #[arg(long, value_name = "N", help_heading = "Batches")]
     pub(crate) steps: Option<u32>,
-    /// Key of the order of samples, of the first adapters and of dropout
+    /// Seed of the order of samples, of the first adapters and of dropout
     #[arg(long, default_value_t = 0, help_heading = "Batches")]
     pub(crate) seed: u64,
 
     /// Rank of the adapters
     #[arg(long, default_value_t = 16, help_heading = "Adapters")]
     pub(crate) rank: usize,
-    /// The adapters' scale is alpha / rank
+    /// Alpha of the adapters, whose scale is alpha / rank
     #[arg(long, default_value_t = 32.0, allow_negative_numbers = true, help_heading = "Adapters")]
     pub(crate) alpha: f64,
-    /// Share of the adapters' inputs that is dropped
+    /// Share of the adapters' inputs that dropout sets to zero
     #[arg(
         long,
         value_name = "SHARE",
@@ -87,23 +89,23 @@ pub(crate) struct Args {
         help_heading = "Adapters"
     )]
     pub(crate) dropout: f64,
-    /// all-linear, or projections: q_proj,v_proj
+    /// Projections to train: all-linear, or names such as q_proj,v_proj
     #[arg(long, value_delimiter = ',', default_value = "all-linear", value_parser = target, help_heading = "Adapters")]
     pub(crate) targets: Vec<Targets>,
     /// Number format of the frozen projections
     #[arg(long, value_enum, default_value_t = BaseChoice::Auto, help_heading = "Adapters")]
     pub(crate) base: BaseChoice,
-    /// What the largest weight of each block of NF4 is kept in; a file in NF4 has its own
+    /// Number format of the largest weight of each NF4 block (a file in NF4 has its own)
     #[arg(long, value_enum, default_value_t = AbsmaxChoice::F32, help_heading = "Adapters")]
     pub(crate) absmax: AbsmaxChoice,
 
     /// Learning rate
     #[arg(long, default_value_t = 2e-4, allow_negative_numbers = true, help_heading = "Optimizer")]
     pub(crate) lr: f64,
-    /// How the rate falls after the warm-up
+    /// Shape of the learning rate after the warm-up
     #[arg(long, value_enum, default_value_t = Schedule::Cosine, help_heading = "Optimizer")]
     pub(crate) schedule: Schedule,
-    /// Steps over which the rate rises; below 1, their share of all steps
+    /// Number of steps over which the learning rate rises, or below 1 the share of all steps
     #[arg(
         long,
         value_name = "STEPS",
@@ -140,24 +142,25 @@ pub(crate) struct Args {
     )]
     pub(crate) weight_decay: f64,
 
-    /// Evaluate on these samples, a file as that of --data, or on this share of those of --data, which are then not
-    /// learned: before the first step and after the last
-    #[arg(long, value_name = "FILE.jsonl|SHARE", value_parser = OsStringValueParser::new().try_map(evaluate_on))]
+    /// Evaluate on the samples of a file, or on this share of those of --data
+    ///
+    /// The evaluation runs before the first step and after the last one. A share of --data is then not learned.
+    #[arg(help_heading = "Evaluation and checkpoints", long, value_name = "FILE.jsonl|SHARE", value_parser = OsStringValueParser::new().try_map(evaluate_on))]
     pub(crate) eval: Option<EvaluateOn>,
-    /// Evaluate after each so many steps too
-    #[arg(long, value_name = "STEPS", requires = "eval", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Number of steps between evaluations
+    #[arg(help_heading = "Evaluation and checkpoints", long, value_name = "STEPS", requires = "eval", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) eval_every: Option<u32>,
-    /// Write a checkpoint after each so many steps
-    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Number of steps between checkpoints
+    #[arg(help_heading = "Evaluation and checkpoints", long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) save_every: Option<u32>,
-    /// What the backward computes again instead of having it kept, to the same bits [default: the first that fits]
-    #[arg(long, value_enum, value_name = "WHAT")]
+    /// Activations that the backward pass computes again to save memory [default: the first that fits]
+    #[arg(help_heading = "Device", long, value_enum, value_name = "WHAT")]
     pub(crate) recompute: Option<Recompute>,
-    /// How a step reaches the device
-    #[arg(long, value_enum, default_value_t = Launch::Graph)]
+    /// Method that submits each micro-batch to the device
+    #[arg(help_heading = "Device", long, value_enum, default_value_t = Launch::Graph)]
     pub(crate) launch: Launch,
-    /// What tensors are in memory
-    #[arg(long, value_enum, default_value_t = PrecisionChoice::Auto)]
+    /// Number format of tensors in memory
+    #[arg(help_heading = "Device", long, value_enum, default_value_t = PrecisionChoice::Auto)]
     pub(crate) precision: PrecisionChoice,
 }
 

@@ -20,10 +20,10 @@ pub(crate) struct Args {
     model: ModelArg,
     #[command(flatten)]
     adapter: AdapterArgs,
-    /// Which device the kernels would run on: auto, cuda:N or emu (the emulator)
-    #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
+    /// Device whose kernels are listed: auto, cuda:N or emu (the emulator)
+    #[arg(help_heading = "Device", long, value_name = "DEVICE", default_value_t = Choice::Auto, hide_possible_values = true)]
     device: Choice,
-    /// Print it as JSON, without what --adapter adds
+    /// Print the facts as JSON, without those that --adapter adds
     #[arg(long)]
     json: bool,
 }
