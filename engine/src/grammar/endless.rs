@@ -30,7 +30,7 @@ pub(super) fn dead(grammar: &CGrammar, limits: &ParserLimits) -> Option<String> 
     let mut limits = limits.clone();
     let mut expressions = spec.to_regex_vec(&mut limits).ok()?;
     let symbols = reached(grammar);
-    let mut is_dead = |symbol: &CSymIdx| {
+    let is_dead = |symbol: &CSymIdx| {
         let data = grammar.sym_data(*symbol);
         let Some(lexeme) = data.lexeme.filter(|_| data.is_terminal) else { return false };
         let mut alone = LexemeSet::new(spec.lexemes.len());
@@ -39,7 +39,7 @@ pub(super) fn dead(grammar: &CGrammar, limits: &ParserLimits) -> Option<String> 
         let has_text = spec.token_range_lexemes(&alone).is_empty();
         has_text && expressions.initial_state(&alone).is_dead()
     };
-    let dead = symbols.iter().position(|symbol| is_dead(symbol))?;
+    let dead = symbols.iter().position(is_dead)?;
     // The names of definitions tell the user more than that of the symbol itself.
     let holders = symbols[..dead].iter().rev().map(|symbol| plain(grammar.sym_name(*symbol)));
     let definition = holders.into_iter().find(|name| name.contains('#'));

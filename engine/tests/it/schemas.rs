@@ -66,8 +66,11 @@ fn walk(grammar: &Grammar, tokenizer: &Tokenizer, draw: &mut Draw) -> Result<(St
 
 const KEYS: [&str; 4] = ["a", "b", "x-1", ""];
 
+/// Returns true if a key matches a pattern.
+type Matches = fn(&str) -> bool;
+
 /// Patterns, and what they match.
-const PATTERNS: [(&str, fn(&str) -> bool); 8] = [
+const PATTERNS: [(&str, Matches); 8] = [
     ("^a$", |key| key == "a"),
     ("^[ab]$", |key| key == "a" || key == "b"),
     ("^x-", |key| key.starts_with("x-")),

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 
@@ -204,7 +205,7 @@ fn refusals(
     let source = folder.join("operands.ptx");
     let first = head.lines().count() + 1;
     let mut refused = BTreeMap::new();
-    let mut ranges = vec![0..lines.len()];
+    let mut ranges: Vec<Range<usize>> = std::iter::once(0..lines.len()).collect();
     while let Some(range) = ranges.pop() {
         if range.is_empty() {
             continue;
