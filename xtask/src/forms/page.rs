@@ -53,10 +53,15 @@ pub(super) fn text(comparison: &Comparison) -> String {
     let kinds = kinds(comparison);
     let mut page = format!(
         "# Forms of PTX\n\n\
-         Written by `cargo xtask forms --update`, which shows each form to ptxas {} (`.version {VERSION}`, {}) and to the \
-         emulator. CI checks that this page is up to date and that no form is called ill-formed which ptxas accepts.\n\n\
+         Lists where the emulator and ptxas {} differ. `cargo xtask forms --update` writes this page: it shows every \
+         form to ptxas (`.version {VERSION}`, {}) and to the emulator. CI checks that the page is up to date and that \
+         the emulator calls no form ill-formed that ptxas accepts.\n\n\
          | | tried | ptxas accepts | run | unsupported | called ill-formed | ptxas rejects, run here |\n\
-         |---|--:|--:|--:|--:|--:|--:|\n{}",
+         |---|--:|--:|--:|--:|--:|--:|\n{}\n\
+         The columns *run*, *unsupported* and *called ill-formed* divide the forms that ptxas accepts.\n\n\
+         In the forms below, `%h`, `%r` and `%l` are registers of 16, 32 and 64 bits, and `%p` predicates. Outside of \
+         the names of instructions, `h`, `r`, `s`, `l` and `m` are such registers too, `p` and `q` predicates, `f` and \
+         `d` floats of 32 and 64 bits, `g`, `c`, `sh` and `lo` arrays, and `fn` is a function.\n",
         cuda_tools::VERSION,
         TARGETS.join(", "),
         kinds.iter().map(row).collect::<String>(),
