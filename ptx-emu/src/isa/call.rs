@@ -91,6 +91,9 @@ fn callees(d: &Decode<'_, '_>, rest: &[Operand<'_>]) -> Parsed<Option<Box<[u32]>
 fn named(d: &Decode<'_, '_>, name: &str, arguments: &[Passed], returns: &[Passed]) -> Parsed<CallTarget> {
     if let Some(number) = d.functions().number(name) {
         let function = d.functions().defined[number as usize];
+        if function.params.iter().any(|v| v.count.is_none()) {
+            return unsupported(d.inst.at, format!("call of `{name}`, which takes any number of arguments"));
+        }
         fits(d, name, (arguments, &sizes(&function.params)), (returns, &sizes(&function.returns)))?;
         return Ok(CallTarget::Function(number));
     }

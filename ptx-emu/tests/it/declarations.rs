@@ -192,7 +192,7 @@ fn one_missing_declaration_is_one_error() {
     assert_eq!(
         found,
         [
-            "`%x` where `;` was expected",
+            "`<` where `;` was expected",
             "`%x1` is not declared as a register, nor are 3 more uses of registers `%x..`",
         ]
     );

@@ -176,7 +176,7 @@ fn mistakes_in_the_text() {
         ),
         (
             "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%r0,%r1,%r2,%r3}, {%r0,%r1}, {%r0}, {0,%r1,%r2,%r3};",
-            "this literal cannot be a .f32 operand",
+            "unsupported in ptx-emu: this element of a vector of mma",
         ),
         (
             "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%r0,%r1,%r2,%r3}, {_,%r1}, {%r0}, {%r0,%r1,%r2,%r3};",
