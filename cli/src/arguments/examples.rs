@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Examples of each command, without the word `Examples:`. `emu` has its own text.
-const EXAMPLES: [(&str, &[&str]); 16] = [
+const EXAMPLES: [(&str, &[&str]); 18] = [
     (
         "run",
         &[
@@ -40,6 +40,11 @@ const EXAMPLES: [(&str, &[&str]); 16] = [
             "warpwright embed -m model.gguf -f lines.txt --pooling last > vectors.txt",
         ],
     ),
+    (
+        "pull",
+        &["warpwright pull hf:ORG/REPO", "warpwright pull hf:ORG/REPO:Q8_0"],
+    ),
+    ("models", &["warpwright models --json", "warpwright models remove hf:ORG/REPO:Q8_0"]),
     (
         "finetune",
         &[
