@@ -40,10 +40,7 @@ const EXAMPLES: [(&str, &[&str]); 18] = [
             "warpwright embed -m model.gguf -f lines.txt --pooling last > vectors.txt",
         ],
     ),
-    (
-        "pull",
-        &["warpwright pull hf:ORG/REPO", "warpwright pull hf:ORG/REPO:Q8_0"],
-    ),
+    ("pull", &["warpwright pull hf:ORG/REPO", "warpwright pull hf:ORG/REPO:Q8_0"]),
     ("models", &["warpwright models --json", "warpwright models remove hf:ORG/REPO:Q8_0"]),
     (
         "finetune",

@@ -218,7 +218,11 @@ fn of_records(records: &[[Record; 2]]) -> Vec<Figure> {
     let farthest = |steps: &[[Record; 2]], first: usize, of: &dyn Fn(&Record) -> Vec<f64>| {
         let apart = |[found, wanted]: &[Record; 2]| {
             let pairs = of(found).into_iter().zip(of(wanted));
-            let apart = pairs.map(|(found, wanted)| (found / wanted - 1.0).abs());
+            // The first step of a warm-up has a rate of 0, which must be exact.
+            let relative = |found: f64, wanted: f64| {
+                if found == wanted { 0.0 } else { (found / wanted - 1.0).abs() }
+            };
+            let apart = pairs.map(|(found, wanted)| relative(found, wanted));
             // A step that was skipped has no figures.
             if found.skipped { f64::NAN } else { apart.max_by(f64::total_cmp).unwrap_or(f64::NAN) }
         };
