@@ -141,6 +141,6 @@ impl LaunchConfig {
 
 impl From<Geometry> for LaunchConfig {
     fn from(geometry: Geometry) -> Self {
-        Self::new(geometry.grid, [geometry.block, 1, 1]).shared(geometry.shared)
+        Self::new(geometry.grid, geometry.block).shared(geometry.shared)
     }
 }

@@ -1,6 +1,6 @@
 //! Kernels of the generator, built, printed for the device, and loaded.
 
-use ptx_gen::{AnyKernel, Args as _, Grid, KernelDef, Target, print_with_lines};
+use ptx_gen::{AnyKernel, ArgList as _, Grid, KernelDef, Target, print_with_lines};
 
 use crate::args::{Args, Shapes};
 use crate::error::LaunchProblem;
@@ -157,7 +157,7 @@ impl<K: KernelDef> Kernel<K> {
         let grid = self.def.grid(&K::Args::make(&mut Shapes::of(args)));
         let Grid { x, y, z, shared } =
             grid.map_err(|e| self.function.refuse(LaunchProblem::Shape(e.what)))?;
-        Ok(LaunchConfig::new([x, y, z], [KernelDef::block(&self.def), 1, 1]).shared(shared))
+        Ok(LaunchConfig::new([x, y, z], KernelDef::block_shape(&self.def)).shared(shared))
     }
 }
 

@@ -99,7 +99,7 @@ impl Bench {
 
 fn launch(function: &Function, x: &Buffer<f32>, y: &Buffer<f32>, shared: u32) -> Launch {
     let args = vec![HostArg::from(&**x), HostArg::from(&**y)];
-    Launch::new(function, Geometry { grid: [1, 1, 1], block: N as u32, shared }, args).unwrap()
+    Launch::new(function, Geometry { grid: [1, 1, 1], block: [N as u32, 1, 1], shared }, args).unwrap()
 }
 
 fn text<T>(result: Result<T, Error>) -> String {

@@ -29,7 +29,7 @@ fn launches_name_the_kernel_the_argument_and_what_it_takes() {
     let words = Buffer::<u32>::zeroed(&context, 64).unwrap().labelled("words");
     let f = add.function();
     let launch = |grid: [u32; 3], block, shared, args: Vec<HostArg>| {
-        text(Launch::new(f, Geometry { grid, block, shared }, args))
+        text(Launch::new(f, Geometry { grid, block: [block, 1, 1], shared }, args))
     };
     let good = || vec![(&*x).into(), (&*y).into(), HostArg::scalar(64u32), HostArg::scalar(1f32)];
     let with = |index: usize, arg: HostArg| {
@@ -81,7 +81,8 @@ fn shared_memory_beyond_the_default_is_opted_in_once() {
     let y = Buffer::<f32>::zeroed(&context, 64).unwrap();
     let args = || vec![(&*x).into(), (&*y).into(), HostArg::scalar(64u32), HostArg::scalar(1f32)];
     for shared in [40 << 10, 100 << 10, 100 << 10, 60 << 10] {
-        Launch::new(add.function(), Geometry { grid: [1, 1, 1], block: 128, shared }, args()).unwrap();
+        Launch::new(add.function(), Geometry { grid: [1, 1, 1], block: [128, 1, 1], shared }, args())
+            .unwrap();
     }
     assert_eq!(count("cuFuncSetAttribute"), 2, "once the size, once the share of the cache");
 }

@@ -77,7 +77,7 @@ pub(crate) struct DecodeStep<P, S, O, N> {
     pub(crate) ctx: N,
 }
 
-impl<'k> DecodeStep<Ptr<'k, u32, Read>, Ptr<'k, u32, ReadWrite>, Ptr<'k, u32, Write>, U32<'k>> {
+impl<'k> DecodeStep<Ptr<'k, u32, ReadOnly>, Ptr<'k, u32, ReadWrite>, Ptr<'k, u32, WriteOnly>, U32<'k>> {
     /// Runs the update in one thread.
     pub(crate) fn run(&self, k: Builder<'k>, chosen: U32<'k>) {
         let state = self.state.fresh();

@@ -62,12 +62,12 @@ impl Multiply {
     }
 
     /// The warp's 16 rows, for each 16 columns.
-    fn rows<'k>(self, k: Builder<'k>, w: Ptr<'k, f16, Read>) -> Vec<A<'k>> {
+    fn rows<'k>(self, k: Builder<'k>, w: Ptr<'k, f16, ReadOnly>) -> Vec<LeftFragment<'k>> {
         let lane = k.lane();
         let row = k.warp() * 16 + (lane >> 2);
         let first = w.at(row.mad(self.depth(), (lane & 3) << 1));
         let pair = |row, column| first.at(row * self.depth() + column).cast::<u32>().ld();
-        let step = |from| A([pair(0, from), pair(8, from), pair(0, from + 8), pair(8, from + 8)]);
+        let step = |from| LeftFragment([pair(0, from), pair(8, from), pair(0, from + 8), pair(8, from + 8)]);
         (0..self.depth()).step_by(16).map(step).collect()
     }
 
@@ -77,9 +77,11 @@ impl Multiply {
         let first = a.x.at((lane >> 2).mad(self.depth(), (lane & 3) << 1));
         let pair = |token, column| first.at(token * self.depth() + column).cast::<u32>().ld();
         let eight = |token| {
-            (0..self.depth()).step_by(16).map(move |from| B([pair(token, from), pair(token, from + 8)]))
+            (0..self.depth())
+                .step_by(16)
+                .map(move |from| RightFragment([pair(token, from), pair(token, from + 8)]))
         };
-        let tokens: Vec<Vec<B<_>>> =
+        let tokens: Vec<Vec<RightFragment<_>>> =
             (0..self.tokens()).step_by(8).map(|token| eight(token).collect()).collect();
         let mut sums: Vec<Sums<f32>> = tokens.iter().map(|_| Sums::zero(k)).collect();
         k.note("add their product");
@@ -113,7 +115,7 @@ impl Multiply {
     }
 
     /// Copies the tokens: unit `u` of 16 bytes of token `i` to `u ^ (i mod 8)`.
-    fn swizzle<'k>(self, k: Builder<'k>, x: Ptr<'k, f16, Read>, memory: Ptr<'k, u8, Shared>) {
+    fn swizzle<'k>(self, k: Builder<'k>, x: Ptr<'k, f16, ReadOnly>, memory: Ptr<'k, u8, Shared>) {
         let (token, unit) = (k.tid() >> 3, k.tid() & 7);
         let from = x.cast::<u8>().row(k.tid(), 16);
         let to = memory.at((token << 7) + ((unit ^ (token & 7)) << 4));

@@ -81,7 +81,7 @@ impl<'k> Copier<'k> {
         &self,
         count: u32,
         to: Ptr<'k, u8, Shared>,
-        from: impl Fn(U32<'k>, u32) -> Ptr<'k, T, Read>,
+        from: impl Fn(U32<'k>, u32) -> Ptr<'k, T, ReadOnly>,
     ) {
         for further in (0..count).step_by(self.step as usize) {
             let rows = self.step.min(count - further);

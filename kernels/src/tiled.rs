@@ -143,7 +143,7 @@ pub(crate) struct Tiled<'k, E: TileElem> {
     /// What is multiplied, one after another into the same sums. The first has a depth above 0.
     pairs: Vec<Pair<'k, E>>,
     /// What the epilogue reads, `[rows, columns]` each: 64 rows and columns of one after the other, through the ring.
-    extras: Vec<Tiles<'k, E, Read>>,
+    extras: Vec<Tiles<'k, E, ReadOnly>>,
 }
 
 /// The sizes of `y`.
@@ -156,8 +156,8 @@ pub(crate) struct Product<'k> {
 /// Operands, of which the inner dimension may be that of the columns or of the rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Pair<'k, E: TileElem> {
-    pub(crate) left: Tiles<'k, E, Read>,
-    pub(crate) right: Tiles<'k, E, Read>,
+    pub(crate) left: Tiles<'k, E, ReadOnly>,
+    pub(crate) right: Tiles<'k, E, ReadOnly>,
     /// Whether the inner dimension of the right one is that of its rows.
     pub(crate) by_rows: bool,
     pub(crate) depth: U32<'k>,
@@ -197,7 +197,7 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
         (tile, beside): (ProductTile, u32),
         shape: Product<'k>,
         pairs: Vec<Pair<'k, E>>,
-        extras: Vec<Tiles<'k, E, Read>>,
+        extras: Vec<Tiles<'k, E, ReadOnly>>,
     ) -> Self {
         let ring = k.ring(memory, tile.ring(beside));
         k.when(k.tid().eq(0), || ring.init());
@@ -290,7 +290,7 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
     /// 64 columns of the rows of all warpgroups.
     fn load_rows(
         &self,
-        from: Tiles<'k, E, Read>,
+        from: Tiles<'k, E, ReadOnly>,
         stage: Ptr<'k, u8, Shared>,
         [column, row]: [U32<'k>; 2],
         landed: Mbarrier<'k>,
@@ -342,7 +342,7 @@ pub(crate) struct Leaving<'k> {
 }
 
 /// 64 columns of sums, from a column on, and the tile of shared memory through which they leave.
-type Leaves<'a, 'k, E> = (Staged<'k, E, Write>, &'a Accumulators<'k, f32>, u32);
+type Leaves<'a, 'k, E> = (Staged<'k, E, WriteOnly>, &'a Accumulators<'k, f32>, u32);
 
 impl<'k> Leaving<'k> {
     /// Rounds sums and stores them at this place of each matrix.

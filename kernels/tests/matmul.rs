@@ -85,7 +85,7 @@ fn launch(
     let launch = Launch {
         kernel: code,
         grid: geometry.grid,
-        block: [geometry.block, 1, 1],
+        block: geometry.block,
         dynamic_shared: geometry.shared,
         params: &params,
     };

@@ -8,8 +8,8 @@ use crate::build::{Builder, U64, Val};
 use crate::elem::{CpuArg, Elem};
 use crate::ir::{Access, Base, Operand, Param, ParamKind};
 use crate::isa;
-use crate::mem::{Ptr, Read, ReadWrite, Write};
-use crate::tensor::TensorMap;
+use crate::mem::{Ptr, ReadOnly, ReadWrite, WriteOnly};
+use crate::tensor::TensorArg;
 use crate::ty::{Kind, Lit, Scalar, Ty};
 use std::marker::PhantomData;
 
@@ -32,11 +32,11 @@ pub trait Side {
 /// In the program: pointers and registers.
 pub struct Dev<'k>(PhantomData<&'k ()>);
 impl<'k> Side for Dev<'k> {
-    type In<T: Elem> = Ptr<'k, T, Read>;
-    type Out<T: Elem> = Ptr<'k, T, Write>;
+    type In<T: Elem> = Ptr<'k, T, ReadOnly>;
+    type Out<T: Elem> = Ptr<'k, T, WriteOnly>;
     type InOut<T: Elem> = Ptr<'k, T, ReadWrite>;
-    type InMap<T: Elem> = TensorMap<'k, T, Read>;
-    type OutMap<T: Elem> = TensorMap<'k, T, Write>;
+    type InMap<T: Elem> = TensorArg<'k, T, ReadOnly>;
+    type OutMap<T: Elem> = TensorArg<'k, T, WriteOnly>;
     type Scalar<T: Scalar> = Val<'k, T>;
 }
 
@@ -104,7 +104,7 @@ pub struct Field {
 }
 
 /// An argument list on side `S`.
-pub trait Args<S: Side>: Sized {
+pub trait ArgList<S: Side>: Sized {
     /// The list whose fields `from` gives.
     fn make(from: &mut impl Source<S>) -> Self;
     /// Shows each field to `to`.
@@ -227,7 +227,7 @@ macro_rules! args {
         pub struct $name<S: $crate::Side = $crate::Declared> {
             $($(#[doc = $doc])* pub $f: <$t as $crate::ArgTy>::On<S>),*
         }
-        impl<S: $crate::Side> $crate::Args<S> for $name<S> {
+        impl<S: $crate::Side> $crate::ArgList<S> for $name<S> {
             fn make(from: &mut impl $crate::Source<S>) -> Self {
                 $name { $($f: <$t as $crate::ArgTy>::take(from, $crate::args!(@field $f $($doc)*))),* }
             }
@@ -239,10 +239,10 @@ macro_rules! args {
         impl $crate::ArgTy for $name {
             type On<S: $crate::Side> = $name<S>;
             fn take<S: $crate::Side>(from: &mut impl $crate::Source<S>, _: $crate::Field) -> $name<S> {
-                $crate::Args::make(from)
+                $crate::ArgList::make(from)
             }
             fn show<S: $crate::Side>(v: &$name<S>, to: &mut impl $crate::Sink<S>, _: $crate::Field) {
-                $crate::Args::each(v, to)
+                $crate::ArgList::each(v, to)
             }
         }
         // On these two sides every field is `Copy`, so the list is, too.
@@ -275,29 +275,29 @@ impl<'k> Builder<'k> {
         Ptr::new(self, global.reg)
     }
     #[track_caller]
-    fn tensor_map<T: Elem, A: Copy>(self, field: Field, access: Access) -> TensorMap<'k, T, A> {
+    fn tensor_map<T: Elem, A: Copy>(self, field: Field, access: Access) -> TensorArg<'k, T, A> {
         let kind = ParamKind::TensorMap(T::MEM, access);
         self.state.borrow_mut().params.push(Param { name: field.name, doc: field.doc, kind });
         let address: U64 = self.emit(&isa::PARAM_ADDRESS, Kind::U64, [Operand::Symbol(field.name.into())]);
         let generic: U64 = self.emit(&isa::CVTA_PARAM, Kind::U64, [Operand::Reg(address.reg)]);
-        TensorMap::new(self, generic.reg, field.name)
+        TensorArg::new(self, generic.reg, field.name)
     }
 }
 
 impl<'k> Source<Dev<'k>> for Builder<'k> {
-    fn input<T: Elem>(&mut self, field: Field) -> Ptr<'k, T, Read> {
+    fn input<T: Elem>(&mut self, field: Field) -> Ptr<'k, T, ReadOnly> {
         self.pointer(field, Access::Read)
     }
-    fn output<T: Elem>(&mut self, field: Field) -> Ptr<'k, T, Write> {
+    fn output<T: Elem>(&mut self, field: Field) -> Ptr<'k, T, WriteOnly> {
         self.pointer(field, Access::Write)
     }
     fn inout<T: Elem>(&mut self, field: Field) -> Ptr<'k, T, ReadWrite> {
         self.pointer(field, Access::ReadWrite)
     }
-    fn input_map<T: Elem>(&mut self, field: Field) -> TensorMap<'k, T, Read> {
+    fn input_map<T: Elem>(&mut self, field: Field) -> TensorArg<'k, T, ReadOnly> {
         self.tensor_map(field, Access::Read)
     }
-    fn output_map<T: Elem>(&mut self, field: Field) -> TensorMap<'k, T, Write> {
+    fn output_map<T: Elem>(&mut self, field: Field) -> TensorArg<'k, T, WriteOnly> {
         self.tensor_map(field, Access::Write)
     }
     fn scalar<T: Scalar>(&mut self, field: Field) -> Val<'k, T> {

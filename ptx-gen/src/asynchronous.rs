@@ -4,7 +4,7 @@ use crate::build::{Builder, Pred, Src, U64};
 use crate::elem::Elem;
 use crate::ir::Operand;
 use crate::isa;
-use crate::mem::{Ptr, Read, Shared, Space};
+use crate::mem::{Ptr, ReadOnly, Shared, Space};
 use crate::ty::Kind;
 
 /// An mbarrier: counts arrivals and bytes, phase by phase. Phases are told apart by their parity, 0 first.
@@ -78,7 +78,7 @@ impl<'k> Mbarrier<'k> {
     }
 }
 
-impl<'k, T: Elem> Ptr<'k, T, Read> {
+impl<'k, T: Elem> Ptr<'k, T, ReadOnly> {
     /// Copies `bytes` bytes, a multiple of 16, to shared memory; `landed` counts them as they arrive. Both
     /// addresses are multiples of 16. One thread asks for all. sm_90.
     #[track_caller]

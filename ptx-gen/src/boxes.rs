@@ -9,8 +9,8 @@ use crate::check::ErrorKind;
 use crate::elem::Elem;
 use crate::ir::{Operand, Reg};
 use crate::isa;
-use crate::mem::{Ptr, Read, Shared, Stores};
-use crate::tensor::{Descriptor, TensorMap, TileElem};
+use crate::mem::{Ptr, ReadOnly, Shared, Stores};
+use crate::tensor::{Descriptor, TensorArg, TileElem};
 use crate::tile::{MOST_DIMENSIONS, MapBox, Swizzle, Tile, elem_bytes};
 use crate::ty::Kind;
 use std::marker::PhantomData;
@@ -104,7 +104,7 @@ impl<E: TileElem, const N: usize> From<TensorBox<E, N>> for MapBox {
     }
 }
 
-impl<'k, T: Elem, A: Copy> TensorMap<'k, T, A> {
+impl<'k, T: Elem, A: Copy> TensorArg<'k, T, A> {
     /// The map as one that copies such boxes of a tensor of `N` dimensions. The host encodes it for the same box.
     #[track_caller]
     pub fn boxes<E: TileElem<Memory = T>, const N: usize>(
@@ -122,7 +122,7 @@ impl<'k, T: Elem, A: Copy> TensorMap<'k, T, A> {
 /// A tensor map and the box that it copies.
 #[derive(Clone, Copy)]
 pub struct Boxes<'k, E: TileElem, A, const N: usize> {
-    map: TensorMap<'k, E::Memory, A>,
+    map: TensorArg<'k, E::Memory, A>,
     shape: TensorBox<E, N>,
 }
 
@@ -182,7 +182,7 @@ impl<'k, E: TileElem, A: Copy, const N: usize> StagedBox<'k, E, A, N> {
     }
 }
 
-impl<'k, E: TileElem, const N: usize> StagedBox<'k, E, Read, N> {
+impl<'k, E: TileElem, const N: usize> StagedBox<'k, E, ReadOnly, N> {
     /// Copies the box that begins at this place of the tensor here, the innermost coordinate first; `landed` counts
     /// [`bytes`](TensorBox::bytes), whatever is outside of the tensor being 0. Coordinates count from 0, and may be
     /// negative: `i32` bits. The innermost is a multiple of 16 bytes. One thread asks for all. sm_90.

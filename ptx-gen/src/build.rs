@@ -4,7 +4,7 @@
 //! numbers count up, in each block from 0. A Rust `for` or `if` runs while building; [`Builder::for_each`], [`Builder::repeat`] and
 //! [`Builder::when`] run on the GPU.
 
-use crate::check::{Error, ErrorKind};
+use crate::check::{BuildError, ErrorKind};
 use crate::few::Few;
 use crate::ir::*;
 use crate::isa::{self, Op};
@@ -22,6 +22,8 @@ pub(crate) struct State {
     pub(crate) tiles: Vec<(&'static str, Tile)>,
     /// The boxes that tensor maps copy, by parameter.
     pub(crate) boxes: Vec<(&'static str, MapBox)>,
+    /// The threads of a block along its three dimensions.
+    pub(crate) shape: [u32; 3],
     /// Registers that a thread is launched with at most.
     pub(crate) launched: u32,
     /// Warpgroups and registers of each of their threads, role by role.
@@ -30,9 +32,9 @@ pub(crate) struct State {
     pub(crate) registers: [u32; 5],
     pub(crate) pinned: Vec<(Reg, Level)>,
     /// What is wrong and cannot be seen in the program.
-    pub(crate) errors: Vec<Error>,
+    pub(crate) errors: Vec<BuildError>,
     /// The open blocks, innermost last; the kernel's own is first.
-    pub(crate) open: Vec<Block>,
+    pub(crate) open: Vec<StmtBlock>,
 }
 
 /// Statements that a block has room for at first: most have fewer.
@@ -41,10 +43,10 @@ const SOME: usize = 32;
 impl State {
     /// A kernel's own block, open and empty.
     pub(crate) fn new() -> RefCell<State> {
-        RefCell::new(State { open: vec![Block::default()], ..State::default() })
+        RefCell::new(State { open: vec![StmtBlock::default()], ..State::default() })
     }
 
-    fn innermost(&mut self) -> &mut Block {
+    fn innermost(&mut self) -> &mut StmtBlock {
         self.open.last_mut().expect("the kernel's own block is open")
     }
 
@@ -176,8 +178,11 @@ impl<'k> Builder<'k> {
         Val { reg, k: self, ty: PhantomData }
     }
 
-    pub(crate) fn block(self, f: impl FnOnce()) -> Block {
-        self.state.borrow_mut().open.push(Block { stmts: Vec::with_capacity(SOME), ..Block::default() });
+    pub(crate) fn block(self, f: impl FnOnce()) -> StmtBlock {
+        self.state
+            .borrow_mut()
+            .open
+            .push(StmtBlock { stmts: Vec::with_capacity(SOME), ..StmtBlock::default() });
         f();
         self.state.borrow_mut().open.pop().expect("pushed above")
     }
@@ -198,10 +203,41 @@ impl<'k> Builder<'k> {
         self.emit(&isa::MOV, D::KIND, [Operand::Special(name, level)])
     }
 
-    /// The thread's index in its block, which has one dimension.
+    /// The thread's index along the first dimension of its block.
     #[track_caller]
     pub fn tid(self) -> U32<'k> {
         self.special("%tid.x", Level::Lane)
+    }
+
+    /// The thread's index along the second dimension of its block.
+    #[track_caller]
+    pub fn tid_y(self) -> U32<'k> {
+        let [x, _, _] = self.shape();
+        self.special("%tid.y", if x.is_multiple_of(32) { Level::Warp } else { Level::Lane })
+    }
+
+    /// The thread's index along the third dimension of its block.
+    #[track_caller]
+    pub fn tid_z(self) -> U32<'k> {
+        let [x, y, _] = self.shape();
+        self.special("%tid.z", if x.saturating_mul(y).is_multiple_of(32) { Level::Warp } else { Level::Lane })
+    }
+
+    /// The thread's index in its block, counted along the first dimension, then the second, then the third. In a block
+    /// of one dimension it is [`tid`](Builder::tid).
+    #[track_caller]
+    pub fn thread(self) -> U32<'k> {
+        match self.shape() {
+            [_, 1, 1] => self.tid(),
+            [x, _, 1] => self.tid_y().mad(x, self.tid()),
+            [x, y, _] => self.tid_z().mad(y, self.tid_y()).mad(x, self.tid()),
+        }
+    }
+
+    /// The threads of a block along its three dimensions, which [`KernelDef::block_shape`](crate::KernelDef::block_shape)
+    /// returns.
+    pub fn shape(self) -> [u32; 3] {
+        self.state.borrow().shape
     }
 
     /// The block's index along the grid's first dimension.
@@ -222,10 +258,22 @@ impl<'k> Builder<'k> {
         self.special("%ctaid.z", Level::Block)
     }
 
-    /// Blocks along the grid's first dimension.
+    /// The number of blocks along the grid's first dimension.
     #[track_caller]
     pub fn nctaid(self) -> U32<'k> {
         self.special("%nctaid.x", Level::Block)
+    }
+
+    /// The number of blocks along the grid's second dimension.
+    #[track_caller]
+    pub fn nctaid_y(self) -> U32<'k> {
+        self.special("%nctaid.y", Level::Block)
+    }
+
+    /// The number of blocks along the grid's third dimension.
+    #[track_caller]
+    pub fn nctaid_z(self) -> U32<'k> {
+        self.special("%nctaid.z", Level::Block)
     }
 
     /// The thread's index in its warp.
@@ -237,7 +285,7 @@ impl<'k> Builder<'k> {
     /// The index of the thread's warp in its block: the same in all its lanes.
     #[track_caller]
     pub fn warp(self) -> U32<'k> {
-        let warp = self.tid() >> 5;
+        let warp = self.thread() >> 5;
         self.pin(warp.reg, Level::Warp);
         warp
     }
@@ -315,7 +363,7 @@ impl<'k> Builder<'k> {
         let body = self.block(body);
         let mut state = self.state.borrow_mut();
         let (depth, stmts) = (state.open.len(), &mut state.innermost().stmts);
-        stmts.push(Stmt::If { cond: cond.reg, body, other: Block::default(), at });
+        stmts.push(Stmt::If { cond: cond.reg, body, other: StmtBlock::default(), at });
         When { k: self, depth, index: stmts.len() - 1 }
     }
 
@@ -389,7 +437,7 @@ impl When<'_> {
         let here = state.open.len() == self.depth;
         match state.innermost().stmts.get_mut(self.index) {
             Some(Stmt::If { other, .. }) if here => *other = otherwise,
-            _ => state.errors.push(Error { at: Some(Location::caller()), kind: ErrorKind::Elsewhere }),
+            _ => state.errors.push(BuildError { at: Some(Location::caller()), kind: ErrorKind::Elsewhere }),
         }
     }
 }

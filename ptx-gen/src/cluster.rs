@@ -62,7 +62,7 @@ impl<'k> Builder<'k> {
     /// The number of the thread's warpgroup in its block: the same in its four warps.
     #[track_caller]
     pub fn warpgroup(self) -> U32<'k> {
-        let group = self.tid() >> 7;
+        let group = self.thread() >> 7;
         self.pin(group.reg, Level::Warpgroup);
         group
     }

@@ -107,14 +107,14 @@ impl Inst {
 
 /// A block: statements, and the registers that it declares for itself and the blocks in it.
 #[derive(Clone, Default, Debug)]
-pub struct Block {
+pub struct StmtBlock {
     /// The statements. The block dereferences to them.
     pub stmts: Vec<Stmt>,
     /// Registers declared, by class in the order of [`Class::ALL`].
     pub registers: [u32; 5],
 }
 
-impl Deref for Block {
+impl Deref for StmtBlock {
     type Target = [Stmt];
     fn deref(&self) -> &[Stmt] {
         &self.stmts
@@ -133,9 +133,9 @@ pub enum Stmt {
         /// The predicate.
         cond: Reg,
         /// Run by the threads where it holds.
-        body: Block,
+        body: StmtBlock,
         /// Run by the others.
-        other: Block,
+        other: StmtBlock,
         /// The Rust place.
         at: At,
     },
@@ -146,7 +146,7 @@ pub enum Stmt {
         /// Leaves the loop where it holds.
         exit: Reg,
         /// The round, and the registers of both.
-        body: Block,
+        body: StmtBlock,
         /// The Rust place.
         at: At,
     },
@@ -258,8 +258,10 @@ impl Needs {
 pub struct Program {
     /// Entry name.
     pub name: String,
-    /// Threads in a block.
+    /// The number of threads in a block.
     pub block: u32,
+    /// The threads of a block along its three dimensions.
+    pub shape: [u32; 3],
     /// Blocks that a multiprocessor must be able to hold, if the kernel says.
     pub blocks_per_sm: Option<u32>,
     /// Blocks of a cluster, along the first dimension; 1 without clusters.
@@ -273,7 +275,7 @@ pub struct Program {
     /// Shared arrays.
     pub shared: Vec<SharedArray>,
     /// The kernel's own block.
-    pub body: Block,
+    pub body: StmtBlock,
     /// Registers of all blocks, by class in the order of [`Class::ALL`].
     pub registers: [u32; 5],
     /// Registers whose level the builder knows better than their operands tell.

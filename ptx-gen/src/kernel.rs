@@ -37,8 +37,8 @@ impl Grid {
 pub struct Geometry {
     /// Blocks, in three dimensions.
     pub grid: [u32; 3],
-    /// Threads in a block.
-    pub block: u32,
+    /// Threads of a block, in three dimensions.
+    pub block: [u32; 3],
     /// Dynamic shared memory of each block, in bytes.
     pub shared: u32,
 }
@@ -62,13 +62,21 @@ impl std::error::Error for ShapeError {}
 /// A kernel. The implementing struct's fields are its tuning.
 pub trait KernelDef: Sync {
     /// The argument list.
-    type Args<S: Side>: Args<S>;
+    type Args<S: Side>: ArgList<S>;
 
     /// A name that no other kernel has, and that PTX allows: `rms_norm_256`.
     fn name(&self) -> String;
 
-    /// Threads in a block: a multiple of 32, at most 1024.
+    /// The number of threads in a block, over all dimensions: a multiple of 32, at most 1024.
     fn block(&self) -> u32;
+
+    /// The threads of a block along its three dimensions. Their product must be [`block`](KernelDef::block).
+    ///
+    /// By default a block has one dimension. Lanes and warps are numbered along the first dimension, then along the
+    /// second, then along the third.
+    fn block_shape(&self) -> [u32; 3] {
+        [self.block(), 1, 1]
+    }
 
     /// Blocks that a multiprocessor must be able to hold at once: `.minnctapersm`.
     ///
@@ -111,6 +119,8 @@ pub trait AnyKernel: Sync {
     fn name(&self) -> String;
     /// See [`KernelDef::block`].
     fn block(&self) -> u32;
+    /// See [`KernelDef::block_shape`].
+    fn block_shape(&self) -> [u32; 3];
     /// Builds and validates the program.
     ///
     /// # Errors
@@ -139,14 +149,30 @@ impl<K: KernelDef> AnyKernel for K {
         KernelDef::block(self)
     }
 
+    fn block_shape(&self) -> [u32; 3] {
+        KernelDef::block_shape(self)
+    }
+
     fn build(&self) -> Result<Program, Errors> {
         let state = State::new();
+        state.borrow_mut().shape = KernelDef::block_shape(self);
         state.borrow_mut().launched = launched(KernelDef::block(self), self.blocks_per_sm());
         let mut k = Builder::new(&state);
-        let args = Args::make(&mut k);
+        let args = ArgList::make(&mut k);
         self.program(k, args);
-        let State { params, shared, tiles, boxes, launched, roles, registers, pinned, mut errors, mut open } =
-            state.take();
+        let State {
+            params,
+            shared,
+            tiles,
+            boxes,
+            shape,
+            launched,
+            roles,
+            registers,
+            pinned,
+            mut errors,
+            mut open,
+        } = state.take();
         errors.extend(check::roles(&roles, KernelDef::block(self), launched));
         let body = open.pop().unwrap_or_default();
         let (name, block, blocks_per_sm) =
@@ -156,6 +182,7 @@ impl<K: KernelDef> AnyKernel for K {
         let program = Program {
             name,
             block,
+            shape,
             blocks_per_sm,
             cluster,
             params,
@@ -173,24 +200,24 @@ impl<K: KernelDef> AnyKernel for K {
     fn params(&self) -> Vec<Param> {
         let state = State::new();
         let mut k = Builder::new(&state);
-        let _: K::Args<Dev<'_>> = Args::make(&mut k);
+        let _: K::Args<Dev<'_>> = ArgList::make(&mut k);
         state.take().params
     }
 
     fn geometry(&self, args: &[ShapeArg]) -> Result<Geometry, ShapeError> {
         check_args(self, args.iter().map(|a| matches!(a, ShapeArg::Len(_)).then_some(None)))?;
-        let Grid { x, y, z, shared } = self.grid(&Args::make(&mut Shapes(args.iter())))?;
+        let Grid { x, y, z, shared } = self.grid(&ArgList::make(&mut Shapes(args.iter())))?;
         self.require(x > 0 && y > 0 && z > 0, || format!("the grid {x} x {y} x {z} is empty"))?;
         let cluster = self.cluster();
         self.require(x.is_multiple_of(cluster.max(1)), || {
             format!("the grid has {x} blocks along its first dimension, not whole clusters of {cluster}")
         })?;
-        Ok(Geometry { grid: [x, y, z], block: KernelDef::block(self), shared })
+        Ok(Geometry { grid: [x, y, z], block: KernelDef::block_shape(self), shared })
     }
 
     fn reference_on(&self, args: &mut [CpuArg]) -> Result<(), ShapeError> {
         check_args(self, args.iter().map(|a| a.elem().map(Some)))?;
-        self.reference(Args::make(&mut CpuArgs(args.iter_mut())));
+        self.reference(ArgList::make(&mut CpuArgs(args.iter_mut())));
         Ok(())
     }
 }

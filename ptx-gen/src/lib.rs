@@ -4,7 +4,7 @@
 //! reference. Building it checks it; printing it gives PTX for a [`Target`].
 //!
 //! ```
-//! use ptx_gen::*;
+//! use ptx_gen::prelude::*;
 //!
 //! args! {
 //!     /// `y = a * x + y`
@@ -62,6 +62,7 @@
 #![forbid(unsafe_code)]
 
 pub mod isa;
+pub mod prelude;
 
 mod args;
 mod asynchronous;
@@ -91,30 +92,32 @@ mod ty;
 mod wgmma;
 
 pub use args::{
-    ArgTy, Args, Cpu, Declared, Dev, Field, In, InMap, InOut, Out, OutMap, Shape, ShapeArg, Side, Sink,
+    ArgList, ArgTy, Cpu, Declared, Dev, Field, In, InMap, InOut, Out, OutMap, Shape, ShapeArg, Side, Sink,
     Source,
 };
 pub use asynchronous::Mbarrier;
 pub use boxes::{Boxes, StagedBox, TensorBox};
 pub use build::{Builder, F32, I32, Pred, Src, U32, U64, Val, Var, When};
-pub use check::{Error, ErrorKind, Errors, Misused, Unmatched};
+pub use check::{BuildError, ErrorKind, Errors, Misused, Unmatched};
 pub use cluster::Role;
 pub use elem::{CpuArg, Elem};
 pub use few::Few;
 pub use ir::{
-    Access, At, Base, Block, Inst, Needs, Operand, Param, ParamKind, Program, Reg, SharedArray, Stmt,
+    Access, At, Base, Inst, Needs, Operand, Param, ParamKind, Program, Reg, SharedArray, Stmt, StmtBlock,
 };
 pub use kernel::{AnyKernel, Geometry, Grid, KernelDef, ShapeError};
 pub use level::Level;
-pub use mem::{Fresh, Loads, Peer, Ptr, Read, ReadWrite, Rows, Shared, Space, Stores, Stream, Write};
-pub use mma::{A, B, Sums};
-pub use ops::{Dividable, From, Ordered, SameWidth, Shuffled, Signed};
+pub use mem::{
+    Fresh, Loads, Peer, Ptr, ReadOnce, ReadOnly, ReadWrite, Rows, Shared, Space, Stores, WriteOnly,
+};
+pub use mma::{LeftFragment, RightFragment, Sums};
+pub use ops::{ConvertFrom, Dividable, Ordered, SameWidth, Shuffled, Signed};
 pub use print::{TargetError, inst, print, print_with_lines, version};
 pub use ring::{Ring, RingAt, RingShape};
 #[cfg(feature = "samples")]
 pub use sample::{Sample, samples};
 pub use target::{Target, Version};
-pub use tensor::{Descriptor, Staged, TensorMap, TileElem, TileOf, Tiles, e4m3, e5m2, tf32};
+pub use tensor::{Descriptor, Staged, TensorArg, TileElem, TileOf, Tiles, e4m3, e5m2, tf32};
 pub use tile::{MapBox, Swizzle, Tile};
 pub use ty::{Class, Imm, Int, Int32, Kind, Lit, Num, Scalar, Ty, bf16, f16, f16x2};
 pub use wgmma::{Accumulators, Packed, Times};
@@ -130,4 +133,4 @@ macro_rules! debug_is_display {
     )*};
 }
 
-debug_is_display!(Error, Errors, ShapeError, TargetError);
+debug_is_display!(BuildError, Errors, ShapeError, TargetError);

@@ -11,19 +11,19 @@ use crate::ty::{Kind, Num, Ty};
 use std::array::from_fn;
 use std::marker::PhantomData;
 
-/// Global memory that the kernel only reads.
+/// Marks global memory that the kernel only reads.
 #[derive(Clone, Copy)]
-pub struct Read;
-/// [`Read`], for what is read once: it stays out of the L1 cache.
+pub struct ReadOnly;
+/// Marks global memory that the kernel reads only once, past the L1 cache.
 #[derive(Clone, Copy)]
-pub struct Stream;
-/// [`Read`], for what a kernel wrote that may have run while this one was starting: it is read past the L1 cache.
+pub struct ReadOnce;
+/// Marks global memory that another kernel may have written while this one was starting. It is read past the L1 cache.
 #[derive(Clone, Copy)]
 pub struct Fresh;
-/// Global memory that the kernel only writes.
+/// Marks global memory that the kernel only writes.
 #[derive(Clone, Copy)]
-pub struct Write;
-/// Global memory that the kernel reads and writes.
+pub struct WriteOnly;
+/// Marks global memory that the kernel reads and writes.
 #[derive(Clone, Copy)]
 pub struct ReadWrite;
 /// Shared memory.
@@ -59,7 +59,7 @@ pub trait Stores: Space {
 macro_rules! spaces {
     ($($space:ty: $kind:ident;)*) => { $(impl Space for $space { const ADDRESS: Kind = Kind::$kind; })* };
 }
-spaces! { Read: U64; Stream: U64; Fresh: U64; Write: U64; ReadWrite: U64; Shared: U32; Peer: U32; }
+spaces! { ReadOnly: U64; ReadOnce: U64; Fresh: U64; WriteOnly: U64; ReadWrite: U64; Shared: U32; Peer: U32; }
 
 macro_rules! rows {
     ($($trait:ident $name:ident for $space:ty = $one:ident $two:ident $four:ident;)*) => {
@@ -67,14 +67,14 @@ macro_rules! rows {
     };
 }
 rows! {
-    Loads LD for Read = LD_NC LD_NC_V2 LD_NC_V4;
-    Loads LD for Stream = LD_STREAM LD_STREAM_V2 LD_STREAM_V4;
+    Loads LD for ReadOnly = LD_NC LD_NC_V2 LD_NC_V4;
+    Loads LD for ReadOnce = LD_STREAM LD_STREAM_V2 LD_STREAM_V4;
     Loads LD for Fresh = LD_RELAXED LD_RELAXED_V2 LD_RELAXED_V4;
     Loads LD for ReadWrite = LD_GLOBAL LD_GLOBAL_V2 LD_GLOBAL_V4;
     Loads LD for Shared = LD_SHARED LD_SHARED_V2 LD_SHARED_V4;
     Loads LD for Peer = LD_CLUSTER LD_CLUSTER_V2 LD_CLUSTER_V4;
     Stores ST for Peer = ST_CLUSTER ST_CLUSTER_V2 ST_CLUSTER_V4;
-    Stores ST for Write = ST_GLOBAL ST_GLOBAL_V2 ST_GLOBAL_V4;
+    Stores ST for WriteOnly = ST_GLOBAL ST_GLOBAL_V2 ST_GLOBAL_V4;
     Stores ST for ReadWrite = ST_GLOBAL ST_GLOBAL_V2 ST_GLOBAL_V4;
     Stores ST for Shared = ST_SHARED ST_SHARED_V2 ST_SHARED_V4;
 }
@@ -140,9 +140,9 @@ impl<'k, T: Elem, A: Space> Ptr<'k, T, A> {
     }
 }
 
-impl<'k, T: Elem> Ptr<'k, T, Read> {
+impl<'k, T: Elem> Ptr<'k, T, ReadOnly> {
     /// The same memory, read past the L1 cache: for what is read once.
-    pub fn stream(self) -> Ptr<'k, T, Stream> {
+    pub fn stream(self) -> Ptr<'k, T, ReadOnce> {
         Ptr { k: self.k, base: self.base, offset: self.offset, access: PhantomData }
     }
 }
@@ -231,7 +231,7 @@ impl<'k, T: Elem, A: Stores> Ptr<'k, T, A> {
     }
 }
 
-impl<'k, T: Elem + Ordered + Num> Ptr<'k, T, Write> {
+impl<'k, T: Elem + Ordered + Num> Ptr<'k, T, WriteOnly> {
     /// Stores for kernels that load with [`fresh`](Ptr::fresh) while this one runs. 32 bits.
     #[track_caller]
     pub fn st_relaxed(self, v: impl Src<'k, T>) {
@@ -239,7 +239,7 @@ impl<'k, T: Elem + Ordered + Num> Ptr<'k, T, Write> {
     }
 }
 
-impl<'k, T: Elem> Ptr<'k, T, Read> {
+impl<'k, T: Elem> Ptr<'k, T, ReadOnly> {
     /// Brings the line here into the L2 cache.
     #[track_caller]
     pub fn prefetch_l2(self) {
@@ -317,10 +317,42 @@ impl<'k> Ptr<'k, u32, ReadWrite> {
 }
 
 impl<'k, T: Elem + Ordered + Num> Ptr<'k, T, Shared> {
-    /// Adds `v` in one step; gives the old value.
+    #[track_caller]
+    fn fetch_shared(self, op: &'static Op, src: &[Operand]) -> Val<'k, T> {
+        let d = self.k.fresh::<T>();
+        let src: Few<_> = std::iter::once(self.addr()).chain(src.iter().cloned()).collect();
+        self.k.inst(op, T::KIND, None, [d.reg], src);
+        d
+    }
+    /// Adds `v` atomically and returns the old value.
     #[track_caller]
     pub fn atom_add(self, v: impl Src<'k, T>) -> Val<'k, T> {
-        self.k.emit(&isa::ATOM_SHARED_ADD, T::KIND, [self.addr(), v.operand()])
+        self.fetch_shared(&isa::ATOM_SHARED_ADD, &[v.operand()])
+    }
+    /// Stores the maximum of the memory and `v` atomically and returns the old value. Integers of 32 bits.
+    #[track_caller]
+    pub fn atom_max(self, v: impl Src<'k, T>) -> Val<'k, T> {
+        self.fetch_shared(&isa::ATOM_SHARED_MAX, &[v.operand()])
+    }
+    /// Stores the minimum of the memory and `v` atomically and returns the old value. Integers of 32 bits.
+    #[track_caller]
+    pub fn atom_min(self, v: impl Src<'k, T>) -> Val<'k, T> {
+        self.fetch_shared(&isa::ATOM_SHARED_MIN, &[v.operand()])
+    }
+    /// Stores `v` atomically and returns the old value. Integers of 32 bits.
+    #[track_caller]
+    pub fn atom_exch(self, v: impl Src<'k, T>) -> Val<'k, T> {
+        self.fetch_shared(&isa::ATOM_SHARED_EXCH, &[v.operand()])
+    }
+    /// Stores `v` if the memory holds `expected`, atomically, and returns the old value. Integers of 32 bits.
+    #[track_caller]
+    pub fn atom_cas(self, expected: impl Src<'k, T>, v: impl Src<'k, T>) -> Val<'k, T> {
+        self.fetch_shared(&isa::ATOM_SHARED_CAS, &[expected.operand(), v.operand()])
+    }
+    /// Adds `v` atomically, without a result.
+    #[track_caller]
+    pub fn red_add(self, v: impl Src<'k, T>) {
+        self.k.inst(&isa::RED_SHARED_ADD, <T as Ty>::KIND, None, [], [self.addr(), v.operand()])
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! With `g = lane / 4` and `t = lane % 4`, a lane holds rows `g` and `g + 8` of `a`, column `g` of `b`, and of the
 //! sums rows `g` and `g + 8`, columns `2t` and `2t + 1`. Of the inner dimension it holds, for bytes, `4t..4t+4` and
-//! `16+4t..16+4t+4`; for 16-bit elements `2t..2t+2` and `8+2t..8+2t+2`: register by register as [`A`] and [`B`] say.
+//! `16+4t..16+4t+4`; for 16-bit elements `2t..2t+2` and `8+2t..8+2t+2`: register by register as [`LeftFragment`]
+//! and [`RightFragment`] say.
 
 use crate::build::{Builder, Src, U32, Val, Var};
 use crate::elem::Elem;
@@ -14,18 +15,18 @@ use crate::ty::{Kind, Num};
 /// A lane's part of the left matrix: row `g` and row `g + 8` of the first half of the inner dimension, then of the
 /// second.
 #[derive(Clone, Copy)]
-pub struct A<'k>(pub [U32<'k>; 4]);
+pub struct LeftFragment<'k>(pub [U32<'k>; 4]);
 
-impl<'k> A<'k> {
+impl<'k> LeftFragment<'k> {
     /// The part that these variables hold.
     pub fn of(v: &[Var<'k, u32>; 4]) -> Self {
-        A([0, 1, 2, 3].map(|i| v[i].0))
+        LeftFragment([0, 1, 2, 3].map(|i| v[i].0))
     }
 }
 
 /// A lane's part of the right matrix, column `g`: the first half of the inner dimension, then the second.
 #[derive(Clone, Copy)]
-pub struct B<T>(pub [T; 2]);
+pub struct RightFragment<T>(pub [T; 2]);
 
 /// A lane's part of the sums: row `g`, columns `2t` and `2t + 1`, then row `g + 8`.
 pub struct Sums<'k, T>(pub [Var<'k, T>; 4]);
@@ -38,7 +39,7 @@ impl<'k, T: Num + Default> Sums<'k, T> {
     }
 
     #[track_caller]
-    fn add(&mut self, op: &'static Op, kind: Kind, a: A<'k>, b: [Operand; 2]) {
+    fn add(&mut self, op: &'static Op, kind: Kind, a: LeftFragment<'k>, b: [Operand; 2]) {
         let regs = [0, 1, 2, 3].map(|i| self.0[i].0.reg);
         let a = Operand::Group(a.0.map(|v| v.reg).into());
         let b = b.map(|b| match b {
@@ -53,13 +54,13 @@ impl<'k, T: Num + Default> Sums<'k, T> {
 impl<'k> Sums<'k, f32> {
     /// Adds the product of binary16 matrices, 16 by 16 and 16 by 8. Whole warp. sm_80.
     #[track_caller]
-    pub fn add_f16(&mut self, a: A<'k>, b: B<impl Src<'k, u32>>) {
+    pub fn add_f16(&mut self, a: LeftFragment<'k>, b: RightFragment<impl Src<'k, u32>>) {
         self.add(&isa::MMA_HALF, Kind::F16, a, b.0.map(Src::operand))
     }
 
     /// Adds the product of bfloat16 matrices, 16 by 16 and 16 by 8. Whole warp. sm_80.
     #[track_caller]
-    pub fn add_bf16(&mut self, a: A<'k>, b: B<impl Src<'k, u32>>) {
+    pub fn add_bf16(&mut self, a: LeftFragment<'k>, b: RightFragment<impl Src<'k, u32>>) {
         self.add(&isa::MMA_HALF, Kind::Bf16, a, b.0.map(Src::operand))
     }
 }
@@ -67,13 +68,13 @@ impl<'k> Sums<'k, f32> {
 impl<'k> Sums<'k, i32> {
     /// Adds the product of 16 by 32 unsigned bytes and 32 by 8 signed bytes, wrapping. Whole warp. sm_80.
     #[track_caller]
-    pub fn add_u8(&mut self, a: A<'k>, b: B<impl Src<'k, u32>>) {
+    pub fn add_u8(&mut self, a: LeftFragment<'k>, b: RightFragment<impl Src<'k, u32>>) {
         self.add(&isa::MMA_INT8, Kind::U8, a, b.0.map(Src::operand))
     }
 
     /// Adds the product of 16 by 32 and 32 by 8 signed bytes, wrapping. Whole warp. sm_80.
     #[track_caller]
-    pub fn add_i8(&mut self, a: A<'k>, b: B<impl Src<'k, u32>>) {
+    pub fn add_i8(&mut self, a: LeftFragment<'k>, b: RightFragment<impl Src<'k, u32>>) {
         self.add(&isa::MMA_INT8, Kind::S8, a, b.0.map(Src::operand))
     }
 }

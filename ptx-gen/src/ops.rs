@@ -33,7 +33,7 @@ impl<'k, T: Ty> Val<'k, T> {
     }
     /// The value as a `U`, by the conversion PTX has for the pair.
     #[track_caller]
-    pub fn cvt<U: From<'k, T>>(self) -> Val<'k, U> {
+    pub fn cvt<U: ConvertFrom<'k, T>>(self) -> Val<'k, U> {
         self.convert(U::OP)
     }
 
@@ -334,7 +334,46 @@ methods! {
     }
 }
 
+/// A literal on the left: `63 - k.tid()`.
+macro_rules! literals {
+    (@swapped $t:ty: $($trait:ident $method:ident,)*) => {$(
+        impl<'k> ops::$trait<Val<'k, $t>> for $t {
+            type Output = Val<'k, $t>;
+            #[track_caller]
+            fn $method(self, r: Val<'k, $t>) -> Val<'k, $t> {
+                ops::$trait::$method(r, self)
+            }
+        }
+    )*};
+    (@first $t:ty, $r:ty: $($trait:ident $method:ident $row:expr,)*) => {$(
+        impl<'k> ops::$trait<Val<'k, $r>> for $t {
+            type Output = Val<'k, $t>;
+            #[track_caller]
+            fn $method(self, r: Val<'k, $r>) -> Val<'k, $t> {
+                r.k.emit(&$row, <$t as Ty>::KIND, [Operand::Imm(self.imm()), Operand::Reg(r.reg)])
+            }
+        }
+    )*};
+    ($($t:ident)*) => {$(
+        literals!(@swapped $t: Add add, Mul mul, BitAnd bitand, BitOr bitor, BitXor bitxor,);
+        literals!(@first $t, $t: Sub sub isa::SUB, Div div isa::DIV, Rem rem isa::REM,);
+        literals!(@first $t, u32: Shl shl isa::SHL, Shr shr isa::SHR,);
+    )*};
+}
+literals! { u32 i32 u64 i64 }
+literals! { @swapped f32: Add add, Mul mul, }
+literals! { @first f32, f32: Sub sub isa::SUB_RN, Div div isa::DIV_RN, }
+
 impl<'k> F32<'k> {
+    /// Returns `e^self` as `ex2(self * log2(e))`, which is how CUDA's `__expf` computes it.
+    ///
+    /// The error is at most `2 + |1.2 * self|` ulp, because the product is rounded before its power is taken. Results and
+    /// products that are denormal count as 0. Beyond 88.72 the result is infinite.
+    #[track_caller]
+    pub fn exp(self) -> Self {
+        (self * std::f32::consts::LOG2_E).ex2()
+    }
+
     /// The nearest integer, ties to even; too large saturates, NaN gives 0.
     #[track_caller]
     pub fn nearest(self) -> I32<'k> {
@@ -431,12 +470,12 @@ impl<'k, T: Int32> Val<'k, T> {
 }
 
 /// `Self` can be converted from `T`, by this row.
-pub trait From<'k, T>: Ty {
+pub trait ConvertFrom<'k, T>: Ty {
     /// The row.
     const OP: &'static Op;
 }
 macro_rules! conversions {
-    ($($to:ty: $($from:ty = $row:ident),*;)*) => { $($(impl From<'_, $from> for $to { const OP: &'static Op = &isa::$row; })*)* };
+    ($($to:ty: $($from:ty = $row:ident),*;)*) => { $($(impl ConvertFrom<'_, $from> for $to { const OP: &'static Op = &isa::$row; })*)* };
 }
 conversions! {
     f32: u32 = CVT_RN, i32 = CVT_RN, u64 = CVT_RN, i64 = CVT_RN, f16 = CVT_F32_H, bf16 = CVT_F32_B;

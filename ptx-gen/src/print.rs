@@ -119,7 +119,8 @@ impl Printer {
             self.plain(".explicitcluster");
             self.line(format_args!(".reqnctapercluster {}, 1, 1", p.cluster));
         }
-        self.line(format_args!(".reqntid {}, 1, 1", p.block));
+        let [x, y, z] = p.shape;
+        self.line(format_args!(".reqntid {x}, {y}, {z}"));
         if let Some(blocks) = p.blocks_per_sm {
             self.line(format_args!(".minnctapersm {blocks}"));
         }
@@ -210,7 +211,7 @@ impl Printer {
         self.out.put("\n");
     }
 
-    fn choice(&mut self, cond: Reg, body: &Block, other: &Block) {
+    fn choice(&mut self, cond: Reg, body: &StmtBlock, other: &StmtBlock) {
         match (&**body, &**other) {
             // A branch around one instruction is a guard on it.
             ([Stmt::Inst(only)], []) if body.registers == [0; 5] => self.inst(Some(cond), only),
@@ -233,7 +234,7 @@ impl Printer {
         }
     }
 
-    fn cycle(&mut self, cond: &[Stmt], exit: Reg, body: &Block) {
+    fn cycle(&mut self, cond: &[Stmt], exit: Reg, body: &StmtBlock) {
         let (start, done) = (self.label("loop"), self.same("done"));
         self.place(start);
         self.block(&body.registers, |s| {

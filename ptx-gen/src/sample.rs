@@ -85,6 +85,7 @@ fn program(op: &Op, kind: Kind, from: Option<Kind>, s: Writer) -> Program {
     Program {
         name: format!("{}_{}{suffix}", op.id.to_lowercase(), kind.name()),
         block,
+        shape: [block, 1, 1],
         // What a warpgroup may ask for depends on what others leave.
         blocks_per_sm: group.then_some(1),
         cluster: 1,
@@ -92,7 +93,7 @@ fn program(op: &Op, kind: Kind, from: Option<Kind>, s: Writer) -> Program {
         boxes: tiles.iter().map(|(name, tile): &(_, Tile)| (*name, (*tile).into())).collect(),
         tiles,
         shared: vec![SharedArray { name: "s".into(), bytes: Some(bytes), align }],
-        body: Block { stmts: s.body, registers: s.registers },
+        body: StmtBlock { stmts: s.body, registers: s.registers },
         registers: s.registers,
         pinned: vec![],
         needs: Needs::LEAST,
@@ -207,7 +208,7 @@ impl Writer {
             None => self.finish(op),
         }
         let stmts = std::mem::replace(&mut self.body, outer);
-        let (body, other) = (Block { stmts, registers: [0; 5] }, Block::default());
+        let (body, other) = (StmtBlock { stmts, registers: [0; 5] }, StmtBlock::default());
         self.body.push(Stmt::If { cond: first, body, other, at: Location::caller() });
         self.push(&isa::BAR_WARP_SYNC, Kind::U32, vec![], vec![crate::build::full_mask()]);
         self.show_shared(near, mine);
@@ -224,7 +225,12 @@ impl Writer {
         let (at, landed) = (Location::caller(), self.reg(Kind::Pred));
         let src = [barrier, Operand::Imm(Imm { kind: Kind::U32, bits: 0 })].into();
         let wait = Inst { op: &isa::MBAR_TRY, kind: Kind::U32, from: None, dst: [landed].into(), src, at };
-        self.body.push(Stmt::Loop { cond: vec![Stmt::Inst(wait)], exit: landed, body: Block::default(), at });
+        self.body.push(Stmt::Loop {
+            cond: vec![Stmt::Inst(wait)],
+            exit: landed,
+            body: StmtBlock::default(),
+            at,
+        });
     }
 
     /// The descriptor of the rows in shared memory that this thread's part is in.

@@ -2,7 +2,7 @@
 
 use crate::asynchronous::Mbarrier;
 use crate::build::{Builder, Src, U32, U64, lit};
-use crate::check::{Error, ErrorKind};
+use crate::check::{BuildError, ErrorKind};
 use crate::elem::Elem;
 use crate::ir::{Operand, Reg};
 use crate::isa;
@@ -25,7 +25,7 @@ pub trait TileElem: sealed::Sealed + Copy + 'static {
 }
 
 /// A [`Tile`] of elements of `E`: a constant of a kernel, from which the program has the copy, the layout and the operand
-/// of products ([`TensorMap::of`](crate::TensorMap::of)), and the host the tensor map (the driver's
+/// of products ([`TensorArg::of`](crate::TensorArg::of)), and the host the tensor map (the driver's
 /// `TensorMapBuilder::tile`).
 ///
 /// ```
@@ -116,7 +116,7 @@ tile_elems! {
 
 /// A tensor map that the kernel was given by value; `A` says whether it reads or writes the tensor.
 #[derive(Clone, Copy)]
-pub struct TensorMap<'k, T, A> {
+pub struct TensorArg<'k, T, A> {
     pub(crate) k: Builder<'k>,
     /// Its generic address.
     pub(crate) address: Reg,
@@ -124,9 +124,9 @@ pub struct TensorMap<'k, T, A> {
     of: PhantomData<(T, A)>,
 }
 
-impl<'k, T: Elem, A: Copy> TensorMap<'k, T, A> {
+impl<'k, T: Elem, A: Copy> TensorArg<'k, T, A> {
     pub(crate) fn new(k: Builder<'k>, address: Reg, name: &'static str) -> Self {
-        TensorMap { k, address, name, of: PhantomData }
+        TensorArg { k, address, name, of: PhantomData }
     }
 
     /// The map as one that copies such tiles of a matrix.
@@ -177,7 +177,7 @@ impl<'k, T: Elem, A: Copy> TensorMap<'k, T, A> {
 /// A tensor map and the tile that it copies.
 #[derive(Clone, Copy)]
 pub struct Tiles<'k, E: TileElem, A> {
-    map: TensorMap<'k, E::Memory, A>,
+    map: TensorArg<'k, E::Memory, A>,
     tile: Tile,
     elem: PhantomData<E>,
 }
@@ -238,7 +238,7 @@ impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
     }
 }
 
-impl<'k, E: TileElem> Staged<'k, E, crate::mem::Read> {
+impl<'k, E: TileElem> Staged<'k, E, crate::mem::ReadOnly> {
     /// Copies the tile that begins at this column and row of the matrix here; `landed` counts
     /// [`bytes`](Tile::bytes), whatever is outside of the matrix being 0. The column is a multiple of 16 bytes. One
     /// thread asks for all. sm_90.
@@ -269,7 +269,7 @@ impl<'k, E: TileElem> Staged<'k, E, crate::mem::Read> {
     }
 }
 
-impl<'k, E: TileElem> Staged<'k, E, crate::mem::Read> {
+impl<'k, E: TileElem> Staged<'k, E, crate::mem::ReadOnly> {
     /// Copies the tile that begins at this column and row of the matrix to the same place of every block of the cluster,
     /// each of which asks for one part: the blocks are as many as the tile's [parts](TileOf::in_parts). In each,
     /// the mbarrier at the same place counts all bytes of the tile. One thread of each block asks. sm_90a.
@@ -369,7 +369,7 @@ impl<'k, E: TileElem> Descriptor<'k, E> {
 impl<'k> Builder<'k> {
     #[track_caller]
     pub(crate) fn error(self, kind: ErrorKind) {
-        self.state.borrow_mut().errors.push(Error { at: Some(Location::caller()), kind })
+        self.state.borrow_mut().errors.push(BuildError { at: Some(Location::caller()), kind })
     }
 
     #[track_caller]

@@ -9,7 +9,7 @@ use crate::check::ErrorKind;
 use crate::ir::Operand;
 use crate::isa::{self, Op};
 use crate::mem::{Ptr, Shared, Stores};
-use crate::mma::A;
+use crate::mma::LeftFragment;
 use crate::tensor::{Descriptor, Staged, TileElem, e4m3, e5m2, tf32};
 use crate::tile::{Swizzle, Tile};
 use crate::ty::{Kind, Num, Ty, bf16, f16};
@@ -87,7 +87,7 @@ impl<'k, T: Num + Default> Accumulators<'k, T> {
     #[track_caller]
     pub fn multiply_registers<L: Times<R, Sum = T>, R: TileElem>(
         &mut self,
-        a: A<'k>,
+        a: LeftFragment<'k>,
         b: Descriptor<'k, R>,
         add: Pred<'k>,
     ) {
@@ -208,7 +208,7 @@ impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
     fn lane_row(self) -> LaneRow<'k> {
         let (tile, k) = (self.tile(), self.k());
         let (lane, span) = (k.lane(), tile.swizzle.bytes());
-        let row = (k.tid() & 96) / 2 + (lane & 15);
+        let row = (k.thread() & 96) / 2 + (lane & 15);
         let exchanged = ((row * span) >> 3) & (span - 16);
         let next = if tile.swizzle == Swizzle::None { tile.panel_bytes() } else { 16 };
         let half = (lane >> 4) * next;

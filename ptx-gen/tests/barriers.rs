@@ -56,7 +56,7 @@ static LD_NC_V8: isa::Op = isa::Op {
 /// The errors, without their places.
 fn errors(program: Written) -> Vec<String> {
     let Err(Errors(errors)) = Try(program).build() else { return vec![] };
-    let text = |e: &Error| e.to_string().split_once(": ").expect("a place").1.to_string();
+    let text = |e: &BuildError| e.to_string().split_once(": ").expect("a place").1.to_string();
     errors.iter().map(text).collect()
 }
 

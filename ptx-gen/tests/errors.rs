@@ -210,7 +210,10 @@ fn arguments_are_checked_before_the_contract() {
     let t = Try { name: "t", block: 64, blocks_per_sm: None, program: |_, _| {} };
     let shape = |args: &[ShapeArg]| t.geometry(args).map_err(|e| e.to_string());
     use ShapeArg::{Len, Scalar};
-    assert_eq!(shape(&[Len(3), Len(3), Scalar(3)]), Ok(Geometry { grid: [3, 1, 1], block: 64, shared: 0 }));
+    assert_eq!(
+        shape(&[Len(3), Len(3), Scalar(3)]),
+        Ok(Geometry { grid: [3, 1, 1], block: [64, 1, 1], shared: 0 })
+    );
     assert_eq!(shape(&[Len(3)]), Err("t: takes 3 arguments, not 1".into()));
     assert_eq!(shape(&[Len(3), Scalar(3), Scalar(3)]), Err("t: argument y is a buffer of f32".into()));
     assert_eq!(shape(&[Len(3), Len(3), Len(3)]), Err("t: argument n is a u32 value, not a buffer".into()));

@@ -44,7 +44,7 @@ impl KernelDef for Try {
 /// The errors, without the file and its line.
 fn errors(program: Written) -> Vec<String> {
     let Err(Errors(errors)) = Try(program, 1).build() else { return vec![] };
-    let text = |e: &Error| match e.at {
+    let text = |e: &BuildError| match e.at {
         Some(_) => e.to_string().split_once(": ").expect("a place").1.to_string(),
         None => e.to_string(),
     };
@@ -65,7 +65,7 @@ fn lines(program: Written, cluster: u32) -> Vec<String> {
 }
 
 /// One row of 16-bit tiles, and its product with itself.
-fn tile<'k>(k: Builder<'k>, a: &TestArgs<Dev<'k>>) -> Staged<'k, f16, Read> {
+fn tile<'k>(k: Builder<'k>, a: &TestArgs<Dev<'k>>) -> Staged<'k, f16, ReadOnly> {
     a.x.tiles(64, 64, Swizzle::B128).at(k.tile_memory("stage"))
 }
 
@@ -248,7 +248,7 @@ fn a_left_matrix_in_registers_stays_as_it_is() {
         let (x, mut sums, add) = (tile(k, &a).by_columns(), Accumulators::zero(k, 8), k.always());
         let mut left = [0u32; 4].map(|v| k.var(v));
         k.wgmma_fence();
-        sums.multiply_registers::<f16, f16>(A::of(&left), x, add);
+        sums.multiply_registers::<f16, f16>(LeftFragment::of(&left), x, add);
         k.wgmma_commit();
         left[2].set(1);
         k.wgmma_wait(0);
@@ -369,7 +369,7 @@ fn the_host_is_told_what_maps_copy() {
 
 #[test]
 fn parts_of_tiles_that_no_cluster_copies_are_refused() {
-    fn copy<'k>(k: Builder<'k>, tile: Staged<'k, f16, Read>, n: U32<'k>) {
+    fn copy<'k>(k: Builder<'k>, tile: Staged<'k, f16, ReadOnly>, n: U32<'k>) {
         let full = k.shared::<u64>("full", 1).mbarrier();
         tile.load(n, n, full);
         tile.load_for_cluster(n, n, full);

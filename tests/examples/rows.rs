@@ -107,7 +107,7 @@ fn all_rounds(sample: &Sample, context: &Context) -> Result<Vec<u32>, Failure> {
     let params: Vec<Parameter> = sample.program.params.iter().map(Parameter::from).collect();
     // SAFETY: the parameters are the program's own, and a sample stays inside its memory.
     let function = unsafe { module.function(&sample.program.name, &params) }?;
-    let geometry = Geometry { grid: [1; 3], block: 32, shared: 0 };
+    let geometry = Geometry { grid: [1; 3], block: [32, 1, 1], shared: 0 };
     let stream = Stream::new(context)?;
     let mut all = vec![];
     for round in 0..ROUNDS {

@@ -34,7 +34,7 @@ fn samples() -> Vec<(&'static str, Box<dyn Error>)> {
 }
 
 fn ptx_gen_samples() -> Vec<(&'static str, Box<dyn Error>)> {
-    let error = ptx_gen::Error { at: None, kind: ErrorKind::NotAscii };
+    let error = ptx_gen::BuildError { at: None, kind: ErrorKind::NotAscii };
     let target = ptx_gen::TargetError {
         kernel: "k".into(),
         target: Target::named("sm_80").unwrap(),

@@ -40,7 +40,7 @@ fn execute(sample: &Sample, target: Target) -> Result<(), String> {
     if let (Some(tile), Some(x)) = (sample.program.tile("x"), kernel.params.get(2)) {
         params[x.offset as usize..].copy_from_slice(&map(p, tile)?);
     }
-    let block = [sample.program.block, 1, 1];
+    let block = sample.program.shape;
     let launch = Launch { kernel, grid: [1; 3], block, dynamic_shared: 0, params: &params };
     run(&memory, &launch, &Schedule::default(), Trace::Off).map(drop).map_err(|e| e.to_string())
 }

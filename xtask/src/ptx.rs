@@ -102,6 +102,7 @@ fn entry(args: &Args, program: &Program) -> Value {
         "target": target.name,
         "version": ptx_gen::version(program, target).to_string(),
         "block": program.block,
+        "block_shape": program.shape,
         "static_shared": program.static_shared(),
         "dynamic_shared": program.shared.iter().any(|array| array.bytes.is_none()),
         "arguments": program.params.iter().map(argument).collect::<Vec<_>>(),

@@ -216,7 +216,7 @@ impl<'k> Dequantizer<'k> {
     }
 
     /// The A fragment of step `step` of a tile.
-    pub(crate) fn fragment(&self, codes: &Codes<'k>, scales: &TileScales<'k>, step: u32) -> A<'k> {
+    pub(crate) fn fragment(&self, codes: &Codes<'k>, scales: &TileScales<'k>, step: u32) -> LeftFragment<'k> {
         match codes {
             Codes::Binary16(words) => self.of_binary16(words),
             Codes::Bfloat16(words) => self.of_bfloat16(words),
@@ -224,27 +224,27 @@ impl<'k> Dequantizer<'k> {
         }
     }
 
-    fn of_binary16(&self, words: &[U32<'k>; 4]) -> A<'k> {
+    fn of_binary16(&self, words: &[U32<'k>; 4]) -> LeftFragment<'k> {
         let unit = self.unit.map(|unit| equal_halves(unit));
         let zero = self.constant(0.0);
-        A(from_fn(|r| words[r].bits::<f16x2>().fma(unit[r % 2], zero).bits::<u32>()))
+        LeftFragment(from_fn(|r| words[r].bits::<f16x2>().fma(unit[r % 2], zero).bits::<u32>()))
     }
 
     /// Rounded to binary16, after the multiplication by the powers of two.
-    fn of_bfloat16(&self, words: &[U32<'k>; 4]) -> A<'k> {
+    fn of_bfloat16(&self, words: &[U32<'k>; 4]) -> LeftFragment<'k> {
         let both = |(i, &word): (usize, &U32<'k>)| {
             let unit = self.unit[i % 2];
             let [low, high]: [F32; 2] = [(word << 16).bits(), (word & 0xffff_0000).bits()];
             (low * unit).cvt::<f16>().pack((high * unit).cvt::<f16>()).bits::<u32>()
         };
         let words: Vec<_> = words.iter().enumerate().map(both).collect();
-        A(from_fn(|i| words[i]))
+        LeftFragment(from_fn(|i| words[i]))
     }
 
     /// Register `r` of the fragment has row `g + 8 (r mod 2)`, columns `2 (r / 2)` and the next.
-    fn of_codes(&self, codes: &Codes<'k>, scales: &[HalfScales<'k>; 2]) -> A<'k> {
+    fn of_codes(&self, codes: &Codes<'k>, scales: &[HalfScales<'k>; 2]) -> LeftFragment<'k> {
         let values = self.tiles.values();
-        A(from_fn(|r| {
+        LeftFragment(from_fn(|r| {
             let weight = match (codes, &scales[r % 2]) {
                 (Codes::Bytes(rows), HalfScales::Block { block, scale, zero }) => {
                     let scaled = self.above_base(rows[r % 2], r / 2, values).fma(*scale, *zero);

@@ -34,7 +34,7 @@ impl BlockFormat for Binary32 {
     }
 
     fn fragment<'k>(&self, k: Builder<'k>, _: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
-        let load = |at: Ptr<'k, u8, Read>| at.stream().cast::<u32>().ld4().into();
+        let load = |at: Ptr<'k, u8, ReadOnly>| at.stream().cast::<u32>().ld4().into();
         let unpack = |words: &[U32<'k>]| words.iter().map(|w| w.bits()).collect();
         Box::new(Unquantized { first: k.val(0), load, unpack })
     }

@@ -9,7 +9,7 @@ use super::Format;
 use ptx_gen::*;
 
 /// The bytes of a matrix.
-pub(crate) type Bytes<'k> = Ptr<'k, u8, Read>;
+pub(crate) type Bytes<'k> = Ptr<'k, u8, ReadOnly>;
 
 /// How the lanes of a warp divide a format's rows. All sizes except the bytes are powers of two.
 pub(crate) struct LaneSplit {

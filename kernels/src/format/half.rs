@@ -57,7 +57,7 @@ impl BlockFormat for Half {
     }
 
     fn fragment<'k>(&self, k: Builder<'k>, _: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
-        let load = |at: Ptr<'k, u8, Read>| at.stream().cast::<u32>().ld2().into();
+        let load = |at: Ptr<'k, u8, ReadOnly>| at.stream().cast::<u32>().ld2().into();
         let half = *self;
         Box::new(Unquantized { first: k.val(0), load, unpack: move |words: &[U32<'k>]| half.unpack(words) })
     }
@@ -133,7 +133,8 @@ impl TileFormat for Half {
             for c in 0..4 {
                 let quad = product.quad(x.at(128 * c as u32));
                 for u in 0..2 {
-                    let (a, b) = (A(words[2 * c + u]), B([&quad[2 * u], &quad[2 * u + 1]]));
+                    let (a, b) =
+                        (LeftFragment(words[2 * c + u]), RightFragment([&quad[2 * u], &quad[2 * u + 1]]));
                     match self {
                         Half::F16 => sums[u].add_f16(a, b),
                         Half::BF16 => sums[u].add_bf16(a, b),

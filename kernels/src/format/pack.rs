@@ -30,7 +30,7 @@ pub(crate) struct PackLane<'k> {
     /// Its index among the four lanes of its rows.
     pub(crate) t: U32<'k>,
     pub(crate) rows: [TileRow<'k>; 2],
-    pub(crate) tile: Ptr<'k, u8, Write>,
+    pub(crate) tile: Ptr<'k, u8, WriteOnly>,
     pub(crate) format: Format,
 }
 

@@ -204,7 +204,7 @@ impl<'k> TileProduct<'k> {
         kt: U32<'k>,
         item: u32,
         codes: &Codes<'k>,
-        multiply: impl Fn(&mut Sums<'k, i32>, A<'k>, B<&Var<'k, u32>>),
+        multiply: impl Fn(&mut Sums<'k, i32>, LeftFragment<'k>, RightFragment<&Var<'k, u32>>),
     ) -> [Set<'k>; 2] {
         let token = self.of_token(kt, item);
         from_fn(|s| self.set(token, s as u32, &codes[s], &multiply))
@@ -216,7 +216,7 @@ impl<'k> TileProduct<'k> {
         token: OfToken<'k>,
         s: u32,
         codes: &[[U32<'k>; 4]; 4],
-        multiply: impl Fn(&mut Sums<'k, i32>, A<'k>, B<&Var<'k, u32>>),
+        multiply: impl Fn(&mut Sums<'k, i32>, LeftFragment<'k>, RightFragment<&Var<'k, u32>>),
     ) -> Set<'k> {
         let sums = self.sums(token.x.at(256 * s), codes, &multiply);
         let thirds = token.thirds.map(|thirds| self.sums(thirds.at(128 * s), codes, &multiply));
@@ -230,15 +230,15 @@ impl<'k> TileProduct<'k> {
         &self,
         x: Ptr<'k, u8, Shared>,
         codes: &[[U32<'k>; 4]; 4],
-        multiply: impl Fn(&mut Sums<'k, i32>, A<'k>, B<&Var<'k, u32>>),
+        multiply: impl Fn(&mut Sums<'k, i32>, LeftFragment<'k>, RightFragment<&Var<'k, u32>>),
     ) -> [Sums<'k, i32>; 2] {
         let x = [0, 16].map(|i| self.quad(x.at(i)));
         // Two dependent pairs instead of one chain of four: each instruction waits for the sums of its predecessor.
         let mut sums: [Sums<i32>; 2] = from_fn(|_| Sums::zero(self.k));
         for i in 0..4 {
             let quad = &x[i / 2];
-            let b = B([&quad[2 * (i % 2)], &quad[2 * (i % 2) + 1]]);
-            multiply(&mut sums[i % 2], A(codes[i]), b);
+            let b = RightFragment([&quad[2 * (i % 2)], &quad[2 * (i % 2) + 1]]);
+            multiply(&mut sums[i % 2], LeftFragment(codes[i]), b);
         }
         sums
     }

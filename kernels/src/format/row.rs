@@ -30,7 +30,7 @@ impl<'k> RowFragment<'k> {
     }
 
     /// The four words of lane `lane` at `512 c`.
-    pub(super) fn words(&self, c: U32<'k>, lane: U32<'k>) -> Ptr<'k, u32, Read> {
+    pub(super) fn words(&self, c: U32<'k>, lane: U32<'k>) -> Ptr<'k, u32, ReadOnly> {
         self.tile.row(c, 512).row(lane, 16).cast()
     }
 

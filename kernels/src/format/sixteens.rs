@@ -44,7 +44,7 @@ impl<'k> Sixteens<'_, 'k> {
         let x = self.product.quad(x);
         let mut sums = [Sums::zero(self.product.k)];
         for (i, codes) in codes.iter().enumerate() {
-            sums[0].add_u8(A(*codes), B([&x[2 * i], &x[2 * i + 1]]));
+            sums[0].add_u8(LeftFragment(*codes), RightFragment([&x[2 * i], &x[2 * i + 1]]));
         }
         sums
     }

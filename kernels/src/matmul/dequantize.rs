@@ -68,7 +68,7 @@ impl KernelDef for DequantizeTiles {
         let first = k.ctaid() * size.columns + t * 2;
         for set in 0..w.sets() {
             for (step, codes) in (0..).zip(w.codes(tile, set)) {
-                let A(regs) = w.fragment(&codes, &scales, 8 * set + step);
+                let LeftFragment(regs) = w.fragment(&codes, &scales, 8 * set + step);
                 for (r, pair) in (0..).zip(regs) {
                     let column = first + (SET * set + 16 * step + r / 2 * 8);
                     a.y.at(rows[r as usize % 2].mad(a.n, column)).cast::<u32>().st(pair);

@@ -110,17 +110,17 @@ pub(super) const AT_ONCE: u32 = 4;
 
 impl<'k> Sums<'_, 'k> {
     /// Loads what an earlier kernel has written.
-    pub(super) fn load<T: Elem>(&self, from: Ptr<'k, T, Read>) -> Val<'k, T::Reg> {
+    pub(super) fn load<T: Elem>(&self, from: Ptr<'k, T, ReadOnly>) -> Val<'k, T::Reg> {
         if self.overlap { from.fresh().ld() } else { from.ld() }
     }
 
     /// The same with two elements.
-    pub(super) fn load_two<T: Elem>(&self, from: Ptr<'k, T, Read>) -> [Val<'k, T::Reg>; 2] {
+    pub(super) fn load_two<T: Elem>(&self, from: Ptr<'k, T, ReadOnly>) -> [Val<'k, T::Reg>; 2] {
         if self.overlap { from.fresh().ld2() } else { from.ld2() }
     }
 
     /// The numbers of a token and the next.
-    fn of_two(&self, numbers: Ptr<'k, f32, Read>, token: U32<'k>) -> [F32<'k>; 2] {
+    fn of_two(&self, numbers: Ptr<'k, f32, ReadOnly>, token: U32<'k>) -> [F32<'k>; 2] {
         self.load_two(numbers.at(token))
     }
 

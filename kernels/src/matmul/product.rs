@@ -406,7 +406,7 @@ impl<'k> Block<'_, 'k> {
                 for half in 0..2 {
                     k.note("unpack 64 columns, multiply them");
                     let steps = 4 * half..4 * half + 4;
-                    let a: Vec<A> = steps
+                    let a: Vec<LeftFragment> = steps
                         .map(|i| dequantizer.fragment(&codes[i as usize], &scales, 8 * set + i))
                         .collect();
                     if set + 1 == dequantizer.sets() && half == 1 {
@@ -441,7 +441,7 @@ impl<'k> Block<'_, 'k> {
         &self,
         stage: Ptr<'k, u8, Shared>,
         panel: u32,
-        columns: Vec<A<'k>>,
+        columns: Vec<LeftFragment<'k>>,
         sums: &mut Accumulators<'k, f32>,
         add: impl Fn(u32) -> Pred<'k>,
     ) {

@@ -52,7 +52,7 @@ pub(crate) struct BlockFloat<'k, A> {
     pub(crate) scales: Ptr<'k, f32, A>,
 }
 
-impl<'k> BlockFloat<'k, Write> {
+impl<'k> BlockFloat<'k, WriteOnly> {
     /// Stores number `i` where it is `inside`. Whole warp: the lanes hold consecutive numbers, starting at a multiple
     /// of eight.
     pub(crate) fn store(self, i: U32<'k>, inside: Pred<'k>, v: F32<'k>) {

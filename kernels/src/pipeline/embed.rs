@@ -245,7 +245,7 @@ impl<'k> Tokens<'k> {
         k: Builder<'k>,
         a: &EmbedTokenArgs<Dev<'k>>,
         count: U32<'k>,
-        body: impl FnOnce(U32<'k>, U32<'k>, Ptr<'k, f32, Write>),
+        body: impl FnOnce(U32<'k>, U32<'k>, Ptr<'k, f32, WriteOnly>),
     ) {
         let all = if self.batch == 1 { count } else { count * self.batch };
         k.for_each(thread(k), all, a.blocks * THREADS, |i| match self.token {

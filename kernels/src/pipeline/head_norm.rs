@@ -89,7 +89,12 @@ impl AngleSet {
     }
 
     /// The angles of a token, for heads of a length.
-    fn of<'k>(self, all: Ptr<'k, f32, Read>, item: BatchItem<'k>, head_dim: U32<'k>) -> Ptr<'k, f32, Read> {
+    fn of<'k>(
+        self,
+        all: Ptr<'k, f32, ReadOnly>,
+        item: BatchItem<'k>,
+        head_dim: U32<'k>,
+    ) -> Ptr<'k, f32, ReadOnly> {
         match self {
             AngleSet::ONLY => item.of(all, head_dim),
             AngleSet { index, count } => item.of_with(all, || head_dim * count).at(head_dim * index),

@@ -18,7 +18,7 @@ pub(crate) struct Loaders<'k> {
 
 /// The norm's weights, the first of them already in registers.
 pub(crate) struct Gamma<'k> {
-    all: Ptr<'k, f32, Read>,
+    all: Ptr<'k, f32, ReadOnly>,
     first: Vec<[Var<'k, f32>; 8]>,
 }
 
@@ -40,7 +40,7 @@ impl<'k> Loaders<'k> {
     }
 
     /// Loads the norm's first weights. They are constant, so this may run before the wait.
-    pub(crate) fn gamma(self, k: Builder<'k>, all: Ptr<'k, f32, Read>, n: U32<'k>) -> Gamma<'k> {
+    pub(crate) fn gamma(self, k: Builder<'k>, all: Ptr<'k, f32, ReadOnly>, n: U32<'k>) -> Gamma<'k> {
         let first = (0..CHUNKS_INTERLEAVED).map(|i| {
             let (index, inside) = self.chunk(0, i, n);
             fetch(k, all, index, inside)

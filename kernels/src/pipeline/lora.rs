@@ -48,9 +48,9 @@ pub struct WithLoraArgs<K: KernelDef, S: Side> {
     pub lora: LoraArgs<S>,
 }
 
-impl<K: KernelDef, S: Side> Args<S> for WithLoraArgs<K, S> {
+impl<K: KernelDef, S: Side> ArgList<S> for WithLoraArgs<K, S> {
     fn make(from: &mut impl Source<S>) -> Self {
-        WithLoraArgs { product: Args::make(from), lora: Args::make(from) }
+        WithLoraArgs { product: ArgList::make(from), lora: ArgList::make(from) }
     }
 
     fn each(&self, to: &mut impl Sink<S>) {

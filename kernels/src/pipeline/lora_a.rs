@@ -104,10 +104,10 @@ fn grid(
 
 /// The row of A and the token of a block.
 struct Unit<'k> {
-    row: Ptr<'k, f32, Read>,
+    row: Ptr<'k, f32, ReadOnly>,
     item: U32<'k>,
     /// Where the result goes.
-    u: Ptr<'k, f32, Write>,
+    u: Ptr<'k, f32, WriteOnly>,
 }
 
 impl<'k> Unit<'k> {
@@ -116,7 +116,7 @@ impl<'k> Unit<'k> {
         k: Builder<'k>,
         overlap: bool,
         batch: u32,
-        (a, u): (Ptr<'k, f32, Read>, Ptr<'k, f32, Write>),
+        (a, u): (Ptr<'k, f32, ReadOnly>, Ptr<'k, f32, WriteOnly>),
         [ranks, n]: [U32<'k>; 2],
     ) -> Self {
         /// Numbers of a line of the L2 cache.

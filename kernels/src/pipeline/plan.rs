@@ -62,7 +62,7 @@ pub const TIMESTAMPS: u32 = 8;
 
 impl Timestamp {
     /// Records it in threads where `who` holds.
-    pub(crate) fn record<'k>(self, k: Builder<'k>, who: Pred<'k>, timestamps: Ptr<'k, u64, Write>) {
+    pub(crate) fn record<'k>(self, k: Builder<'k>, who: Pred<'k>, timestamps: Ptr<'k, u64, WriteOnly>) {
         k.when(who, || {
             let value = if self == Timestamp::SmId { k.smid().cvt::<u64>() } else { k.globaltimer() };
             let to = timestamps.at(k.ctaid() * TIMESTAMPS).at(self as u32).cast::<u32>();

@@ -158,7 +158,7 @@ impl<'k> WeightStream<'k> {
     ///
     /// These arrivals do not order other accesses, not even the observation that the stage was empty. One lane
     /// therefore also arrives itself.
-    fn copy(&self, from: Ptr<'k, u8, Read>, to: Ptr<'k, u8, Shared>, len: U32<'k>, full: Mbarrier<'k>) {
+    fn copy(&self, from: Ptr<'k, u8, ReadOnly>, to: Ptr<'k, u8, Shared>, len: U32<'k>, full: Mbarrier<'k>) {
         const WARP: u32 = 32 * 16;
         let k = self.k;
         k.for_each(k.lane() << 4, len, COPIES_PER_PASS * WARP, |first| {

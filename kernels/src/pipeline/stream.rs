@@ -67,7 +67,7 @@ pub(crate) struct WeightStream<'k> {
     pub(crate) plan: Plan,
     /// The segments of row blocks, in the order of their tiles.
     pub(crate) segments: Vec<(Format, U32<'k>)>,
-    pub(crate) tiles: Ptr<'k, u8, Read>,
+    pub(crate) tiles: Ptr<'k, u8, ReadOnly>,
     pub(crate) n: U32<'k>,
     pub(crate) args: StreamArgs<Dev<'k>>,
     /// What an adapter adds to the sums.
@@ -81,7 +81,7 @@ pub(super) struct BlockShare<'k> {
     pub(super) first: U32<'k>,
     pub(super) count: U32<'k>,
     /// Where its tiles begin.
-    pub(super) tiles: Ptr<'k, u8, Read>,
+    pub(super) tiles: Ptr<'k, u8, ReadOnly>,
     /// How many.
     pub(super) len: U32<'k>,
     /// Row blocks of earlier segments in this block.
@@ -89,7 +89,7 @@ pub(super) struct BlockShare<'k> {
 }
 
 /// The input of a product.
-pub(crate) enum Input<'k, G = Ptr<'k, f32, Read>> {
+pub(crate) enum Input<'k, G = Ptr<'k, f32, ReadOnly>> {
     /// The block floating point output of a previous kernel.
     BlockFloat(BlockFloat<'k, Fresh>),
     /// The residual stream, the norm's weights, and its epsilon.
@@ -100,7 +100,7 @@ impl<'k> Input<'k> {
     /// Loads the norm's first weights into registers.
     pub(super) fn with_gamma(
         self,
-        load: impl FnOnce(Ptr<'k, f32, Read>) -> Gamma<'k>,
+        load: impl FnOnce(Ptr<'k, f32, ReadOnly>) -> Gamma<'k>,
     ) -> Input<'k, Gamma<'k>> {
         match self {
             Input::BlockFloat(x) => Input::BlockFloat(x),

@@ -243,7 +243,7 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
         k: Builder<'k>,
         def: &'a RotateTokens,
         a: &'a RotateTokensArgs<Dev<'k>>,
-        state: Ptr<'k, u32, Read>,
+        state: Ptr<'k, u32, ReadOnly>,
     ) -> Self {
         let (position, sequence) = (state.at(POSITION).ld(), state.at(SEQUENCE).ld());
         let (number, lanes) = (k.tid() % def.team(), def.head_dim / DIMS);

@@ -16,7 +16,7 @@ const KEY_BITS: u32 = 32 + ID_BITS;
 pub(super) struct Items<'k> {
     k: Builder<'k>,
     /// `[vocab]`
-    z: Ptr<'k, f32, Read>,
+    z: Ptr<'k, f32, ReadOnly>,
     /// Whether they are those of the list, or all of a range.
     listed: Var<'k, u32>,
     from: Var<'k, u32>,
@@ -64,7 +64,7 @@ impl<'k> Item<'k> {
 
 impl<'k> Items<'k> {
     /// All tokens.
-    fn all(k: Builder<'k>, z: Ptr<'k, f32, Read>, vocab: U32<'k>) -> Self {
+    fn all(k: Builder<'k>, z: Ptr<'k, f32, ReadOnly>, vocab: U32<'k>) -> Self {
         let [listed, from] = [0, 0].map(|v| k.var(v));
         let (ids, values) = (k.shared("ids", LISTED), k.shared("values", LISTED));
         Items { k, z, listed, from, to: k.var(vocab), ids, values }
@@ -119,7 +119,7 @@ pub(super) struct Mask<'k> {
 }
 
 impl<'k> Mask<'k> {
-    pub(super) fn load(k: Builder<'k>, mask: Ptr<'k, u32, Read>, vectors: U32<'k>) -> Self {
+    pub(super) fn load(k: Builder<'k>, mask: Ptr<'k, u32, ReadOnly>, vectors: U32<'k>) -> Self {
         let words = [0, THREADS].map(|i| {
             let (at, mut words) = (k.tid() + i, [0; 4].map(|word| k.var(word)));
             mask.row(at, 16).fresh().ld4_if(at.lt(vectors), &mut words);

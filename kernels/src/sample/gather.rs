@@ -225,7 +225,11 @@ impl<'a, 'k> Chunk<'a, 'k> {
 }
 
 /// The largest of a chunk in each of the first threads, and negative infinity in the others.
-pub(super) fn load_largest<'k>(k: Builder<'k>, chunks: Ptr<'k, f32, Read>, blocks: U32<'k>) -> Var<'k, f32> {
+pub(super) fn load_largest<'k>(
+    k: Builder<'k>,
+    chunks: Ptr<'k, f32, ReadOnly>,
+    blocks: U32<'k>,
+) -> Var<'k, f32> {
     let mut most = k.var(f32::NEG_INFINITY);
     chunks.at(k.tid()).fresh().ld_if(k.tid().lt(blocks), &mut most);
     most

@@ -119,7 +119,7 @@ pub(crate) struct DeviceParams<'k> {
 
 impl<'k> DeviceParams<'k> {
     /// Those of a sequence.
-    pub(crate) fn load(params: Ptr<'k, u32, Read>, sequence: U32<'k>) -> Self {
+    pub(crate) fn load(params: Ptr<'k, u32, ReadOnly>, sequence: U32<'k>) -> Self {
         let words = params.row(sequence, 4 * WORDS as u32);
         let four = |i: u32| words.at(i).ld4();
         let [low, high, top_k, top_p] = four(0);

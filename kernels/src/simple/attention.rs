@@ -203,7 +203,7 @@ impl Attention {
         heads: U32<'k>,
         begin: U32<'k>,
         end: U32<'k>,
-        part: &dyn Fn(U32<'k>) -> Ptr<'k, f32, Write>,
+        part: &dyn Fn(U32<'k>) -> Ptr<'k, f32, WriteOnly>,
     ) {
         let (lane, warp) = (k.lane(), k.warp());
         let teams = 32 / self.team();
@@ -225,7 +225,7 @@ impl Attention {
         k.for_each(begin, end, self.step(), |base| {
             let positions: Vec<_> = (0..self.ahead()).map(|i| base + mine + i * teams * WARPS).collect();
             let cached: Vec<_> = positions.iter().map(|p| rows.at(p.min(last))).collect();
-            let load = |cache: Ptr<'k, f16, Read>| -> Vec<_> {
+            let load = |cache: Ptr<'k, f16, ReadOnly>| -> Vec<_> {
                 let row = |&row: &U32<'k>| cache.row(row, 2 * self.head_dim).cast::<u32>().ld4();
                 cached.iter().map(row).collect()
             };
@@ -262,7 +262,7 @@ struct Query<'k> {
 
 impl<'k> Query<'k> {
     /// `f32::MIN` stands for "no maximum yet": infinity minus infinity would be NaN.
-    fn new(k: Builder<'k>, at: Ptr<'k, f32, Read>, factor: F32<'k>) -> Query<'k> {
+    fn new(k: Builder<'k>, at: Ptr<'k, f32, ReadOnly>, factor: F32<'k>) -> Query<'k> {
         let q = [at.ld4(), at.at(4).ld4()];
         let q = from_fn(|i| q[i / 4][i % 4] * factor);
         Query { q, max: k.var(f32::MIN), sum: k.var(0.0), acc: from_fn(|_| k.var(0.0)) }
@@ -300,7 +300,7 @@ impl Attention {
         &self,
         k: Builder<'k>,
         queries: &mut [Query<'k>],
-        part: &dyn Fn(U32<'k>) -> Ptr<'k, f32, Write>,
+        part: &dyn Fn(U32<'k>) -> Ptr<'k, f32, WriteOnly>,
     ) {
         let (lane, warp, tid) = (k.lane(), k.warp(), k.tid());
         let across = 31 & !(self.team() - 1);

@@ -121,7 +121,7 @@ pub(crate) fn copy_fragment<'k>(
     table: Table<'k>,
     token: U32<'k>,
     thread: U32<'k>,
-    y: Ptr<'k, f32, Write>,
+    y: Ptr<'k, f32, WriteOnly>,
 ) {
     let split = LaneSplit::of(table.format);
     let fragment = table.format.of().fragment(k, thread);

@@ -269,7 +269,7 @@ fn product<'k>(
     k: Builder<'k>,
     team: Team,
     w: Matrix<'k>,
-    x: Ptr<'k, f32, Read>,
+    x: Ptr<'k, f32, ReadOnly>,
     done: impl Fn(U32<'k>, F32<'k>),
 ) {
     let (lane, thread, index) = match team {
@@ -301,7 +301,7 @@ struct GemvLane<'k> {
     blocks: U32<'k>,
     rows: [Bytes<'k>; ROWS],
     /// The activations of the lane's fragment in the first block.
-    x: Ptr<'k, f32, Read>,
+    x: Ptr<'k, f32, ReadOnly>,
 }
 
 /// One loaded fragment: its activations, and its words of each row.
@@ -318,7 +318,7 @@ impl<'k> GemvLane<'k> {
         team: Team,
         w: &Matrix<'k>,
         rows: [U32<'k>; ROWS],
-        x: Ptr<'k, f32, Read>,
+        x: Ptr<'k, f32, ReadOnly>,
     ) -> Self {
         let split = LaneSplit::of(w.format);
         let fragment = w.format.of().fragment(k, lane);

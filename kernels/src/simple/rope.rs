@@ -72,7 +72,7 @@ pub fn revolutions(v: f64) -> [f32; 2] {
 }
 
 /// The angle of pair `j`, from -pi to pi: see the top of this file.
-pub(crate) fn angle<'k>(freq: Ptr<'k, f32, Read>, j: U32<'k>, position: U32<'k>) -> F32<'k> {
+pub(crate) fn angle<'k>(freq: Ptr<'k, f32, ReadOnly>, j: U32<'k>, position: U32<'k>) -> F32<'k> {
     let [high, low] = freq.at(j * 2).ld2();
     let position = position.cvt::<f32>();
     let product = position * high;
@@ -192,7 +192,13 @@ impl KernelDef for Rope {
 }
 
 /// Stores `x` from element `from` of each thread on, as `f16`.
-fn append<'k>(k: Builder<'k>, from: U32<'k>, n: U32<'k>, x: Ptr<'k, f32, Read>, to: Ptr<'k, f16, ReadWrite>) {
+fn append<'k>(
+    k: Builder<'k>,
+    from: U32<'k>,
+    n: U32<'k>,
+    x: Ptr<'k, f32, ReadOnly>,
+    to: Ptr<'k, f16, ReadWrite>,
+) {
     k.for_each(from, n, THREADS, |i| {
         let x = x.at(i).ld();
         let [x, _] = keys(k, [x, x]);

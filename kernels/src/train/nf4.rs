@@ -129,7 +129,7 @@ pub(super) fn unpack<'k>(
     k: Builder<'k>,
     threads: u32,
     n: U32<'k>,
-    (packed, w): (Ptr<'k, u8, Read>, Ptr<'k, f32, Write>),
+    (packed, w): (Ptr<'k, u8, ReadOnly>, Ptr<'k, f32, WriteOnly>),
     absmax: impl Fn(U32<'k>) -> F32<'k>,
 ) {
     let values = values(k);

@@ -158,7 +158,7 @@ impl Product {
 
     /// Adds the products from depth `d` on to the sums of a thread's columns.
     fn add<'k>(&self, a: &ProductArgs<Dev<'k>>, [row, column, d]: [U32<'k>; 3], sums: &mut [Var<'k, f32>]) {
-        let load = |from: Ptr<'k, f32, Read>| match self.width {
+        let load = |from: Ptr<'k, f32, ReadOnly>| match self.width {
             1 => vec![from.ld()],
             _ => from.ld4().to_vec(),
         };

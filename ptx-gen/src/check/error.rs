@@ -5,11 +5,11 @@ use std::fmt;
 
 /// Everything that is wrong with a program.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Errors(pub Vec<Error>);
+pub struct Errors(pub Vec<BuildError>);
 
 /// One thing that is wrong, and where.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Error {
+pub struct BuildError {
     /// The Rust place; `None` for what concerns the whole kernel.
     pub at: Option<At>,
     /// What is wrong.
@@ -74,7 +74,7 @@ pub enum ErrorKind {
     Limit(String),
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(at) = self.at {
             write!(f, "{}:{}: ", at.file(), at.line())?;
@@ -135,7 +135,7 @@ impl fmt::Display for Errors {
         Ok(())
     }
 }
-impl std::error::Error for Error {}
+impl std::error::Error for BuildError {}
 impl std::error::Error for Errors {}
 
 /// Why a barrier's phases do not end as they should, wherever addresses lead and whatever a launch brings.

@@ -1,22 +1,22 @@
 //! Form: operands are what the row says, and notes are ASCII.
 
-use super::error::{Error, ErrorKind};
+use super::error::{BuildError, ErrorKind};
 use crate::ir::*;
 use crate::isa::Slot;
 use crate::ty::{Class, Kind};
 
 /// The instruction's operands are given once more, as what they dereference to.
 #[inline]
-pub(super) fn inst(i: &Inst, dst: &[Reg], src: &[Operand], errors: &mut Vec<Error>) {
+pub(super) fn inst(i: &Inst, dst: &[Reg], src: &[Operand], errors: &mut Vec<BuildError>) {
     if !(has_types(i) && has_results(i, dst) && has_operands(i, src)) {
         let kind = ErrorKind::Operand { text: crate::print::inst(i), what: wrong(i) };
-        errors.push(Error { at: Some(i.at), kind });
+        errors.push(BuildError { at: Some(i.at), kind });
     }
 }
 
-pub(super) fn note(text: &str, at: At) -> Option<Error> {
+pub(super) fn note(text: &str, at: At) -> Option<BuildError> {
     let fits = text.bytes().all(|b| b.is_ascii() && !b.is_ascii_control());
-    (!fits).then_some(Error { at: Some(at), kind: ErrorKind::NotAscii })
+    (!fits).then_some(BuildError { at: Some(at), kind: ErrorKind::NotAscii })
 }
 
 #[inline]

@@ -16,7 +16,7 @@
 //! taken for right. All that depends on numbers of a launch - which threads arrive and how often, at which stage, how
 //! many bytes, whether a wait is a phase late - is left to the emulator.
 
-use super::error::{Error, ErrorKind, LANES, MOST, Unmatched};
+use super::error::{BuildError, ErrorKind, LANES, MOST, Unmatched};
 use super::per_register::PerRegister;
 use crate::ir::*;
 use crate::isa::{self, Completion, Effect, MbarrierStep, Slot};
@@ -70,7 +70,7 @@ pub(super) fn address(inst: &Inst) -> Option<(Reg, i32)> {
     }
 }
 
-pub(super) fn check(p: &Program, mut uses: Vec<Use<'_>>) -> Vec<Error> {
+pub(super) fn check(p: &Program, mut uses: Vec<Use<'_>>) -> Vec<BuildError> {
     if uses.is_empty() {
         return vec![];
     }
@@ -82,7 +82,7 @@ pub(super) fn check(p: &Program, mut uses: Vec<Use<'_>>) -> Vec<Error> {
         // Blocks of a cluster may arrive as well.
         let problem = problem(u, &uses, u64::from(p.block) * u64::from(p.cluster))?;
         let kind = ErrorKind::Mbarrier { text: crate::print::inst(u.inst), problem };
-        Some(Error { at: Some(u.at), kind })
+        Some(BuildError { at: Some(u.at), kind })
     };
     uses.iter().filter_map(error).collect()
 }

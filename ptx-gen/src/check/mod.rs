@@ -25,7 +25,7 @@ use crate::ir::*;
 use crate::target::Version;
 
 use error::MAX_NAME;
-pub use error::{Error, ErrorKind, Errors, Misused, Unmatched};
+pub use error::{BuildError, ErrorKind, Errors, Misused, Unmatched};
 use walk::Found;
 
 /// Bytes of parameters that every target takes (PTX manual, "Kernel Function Parameters").
@@ -35,6 +35,9 @@ const MAX_RESIDENT: u32 = 1024;
 /// Bytes of static shared memory that every target has.
 const MAX_STATIC_SHARED: u32 = 48 * 1024;
 
+/// The largest third dimension of a block (CUDA programming guide, "Compute Capabilities").
+const MAX_BLOCK_Z: u32 = 64;
+
 /// Blocks of a cluster that every target with clusters can launch (CUDA programming guide, "Thread Block Clusters").
 const MAX_CLUSTER: u32 = 8;
 
@@ -42,7 +45,7 @@ const MAX_CLUSTER: u32 = 8;
 ///
 /// # Errors
 /// Everything that is.
-pub(crate) fn checked(mut p: Program, mut errors: Vec<Error>) -> Result<Program, Errors> {
+pub(crate) fn checked(mut p: Program, mut errors: Vec<BuildError>) -> Result<Program, Errors> {
     errors.extend(limits(&p));
     errors.extend(names(&p));
     let Found { errors: found, uses, needs } = walk::walk(&p);
@@ -57,11 +60,11 @@ pub(crate) fn checked(mut p: Program, mut errors: Vec<Error>) -> Result<Program,
     if errors.is_empty() { Ok(p) } else { Err(Errors(errors)) }
 }
 
-fn limits(p: &Program) -> Vec<Error> {
+fn limits(p: &Program) -> Vec<BuildError> {
     let mut errors = vec![];
     let mut whole = |fails: bool, kind: ErrorKind| {
         if fails {
-            errors.push(Error { at: None, kind })
+            errors.push(BuildError { at: None, kind })
         }
     };
     let params = p.params.iter().fold(0, |at: u32, q| {
@@ -73,6 +76,16 @@ fn limits(p: &Program) -> Vec<Error> {
         p.block == 0 || p.block > 1024 || !p.block.is_multiple_of(32),
         ErrorKind::Limit(format!(
             "{}: {} threads in a block; a multiple of 32 from 32 to 1024",
+            p.name, p.block
+        )),
+    );
+    let [x, y, z] = p.shape;
+    let threads = [x, y, z].iter().fold(1, |all: u64, n| all.saturating_mul(u64::from(*n)));
+    whole(
+        threads != u64::from(p.block) || z > MAX_BLOCK_Z,
+        ErrorKind::Limit(format!(
+            "{}: a block of {x} x {y} x {z} threads; their product must be the {} threads of the block, and the last at most \
+             {MAX_BLOCK_Z}",
             p.name, p.block
         )),
     );
@@ -104,7 +117,7 @@ fn limits(p: &Program) -> Vec<Error> {
 }
 
 /// Roles that do not take all warpgroups, or more registers than the block is launched with: they would wait for ever.
-pub(crate) fn roles(roles: &[(u32, u32)], block: u32, launched: u32) -> Vec<Error> {
+pub(crate) fn roles(roles: &[(u32, u32)], block: u32, launched: u32) -> Vec<BuildError> {
     let threads: u32 = roles.iter().map(|(groups, _)| 128 * groups).sum();
     let wanted: u32 = roles.iter().map(|(groups, registers)| 128 * groups * registers).sum();
     let bad = roles.iter().find(|(_, n)| !n.is_multiple_of(8) || !(24..=240).contains(n));
@@ -119,13 +132,13 @@ pub(crate) fn roles(roles: &[(u32, u32)], block: u32, launched: u32) -> Vec<Erro
         ),
         None => return vec![],
     };
-    vec![Error { at: None, kind: ErrorKind::Limit(problem) }]
+    vec![BuildError { at: None, kind: ErrorKind::Limit(problem) }]
 }
 
 /// Names that PTX does not allow, then those that two symbols of the kernel's scope have.
-fn names(p: &Program) -> Vec<Error> {
+fn names(p: &Program) -> Vec<BuildError> {
     let mut errors = vec![];
-    let mut report = |kind| errors.push(Error { at: None, kind });
+    let mut report = |kind| errors.push(BuildError { at: None, kind });
     let mut symbols = vec![];
     p.params.iter().for_each(|param| symbols.push(param.name));
     p.shared.iter().for_each(|array| symbols.push(&array.name));

@@ -114,6 +114,7 @@ fn program(seed: u64) -> Program {
     Program {
         name,
         block: 64,
+        shape: [64, 1, 1],
         blocks_per_sm,
         cluster: 1,
         params,

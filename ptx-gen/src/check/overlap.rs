@@ -1,6 +1,6 @@
 //! Overlap: every block of a kernel that overlaps others waits for the kernels before.
 
-use super::error::{Error, ErrorKind};
+use super::error::{BuildError, ErrorKind};
 use crate::ir::At;
 use crate::isa::GridStep;
 
@@ -33,11 +33,11 @@ impl Overlap {
         }
     }
 
-    pub(super) fn errors(self, kernel: &str) -> Vec<Error> {
+    pub(super) fn errors(self, kernel: &str) -> Vec<BuildError> {
         match self.wait {
-            Wait::Skippable(at) => vec![Error { at: Some(at), kind: ErrorKind::MayNotWait }],
+            Wait::Skippable(at) => vec![BuildError { at: Some(at), kind: ErrorKind::MayNotWait }],
             Wait::None if self.triggers => {
-                vec![Error { at: None, kind: ErrorKind::NeverWaits(kernel.into()) }]
+                vec![BuildError { at: None, kind: ErrorKind::NeverWaits(kernel.into()) }]
             }
             Wait::None | Wait::Certain => vec![],
         }

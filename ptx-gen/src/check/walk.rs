@@ -8,7 +8,7 @@
 //! carries may narrow after an instruction has read it, and mostly that instruction's result is as narrow already.
 //! Levels only narrow, so that is after a few rounds. Form and scope are what they are in the first.
 
-use super::error::{Error, ErrorKind};
+use super::error::{BuildError, ErrorKind};
 use super::form;
 use super::mbarrier::{self, Loops, Use};
 use super::overlap::Overlap;
@@ -33,7 +33,7 @@ pub(super) struct Known {
 
 /// What the walk finds.
 pub(super) struct Found<'p> {
-    pub(super) errors: Vec<Error>,
+    pub(super) errors: Vec<BuildError>,
     /// The instructions on mbarriers.
     pub(super) uses: Vec<Use<'p>>,
     pub(super) needs: Needs,
@@ -75,9 +75,9 @@ struct Walk<'p> {
     overlap: Overlap,
     uses: Vec<Use<'p>>,
     needs: Needs,
-    form: Vec<Error>,
-    scope: Vec<Error>,
-    uniformity: Vec<Error>,
+    form: Vec<BuildError>,
+    scope: Vec<BuildError>,
+    uniformity: Vec<BuildError>,
 }
 
 impl<'p> Walk<'p> {
@@ -274,7 +274,7 @@ impl<'p> Walk<'p> {
     fn out_of_scope(&mut self, reg: &Reg, at: At) {
         if self.again == 0 {
             let defined = self.registers.at(reg).defined.unwrap_or(at);
-            self.scope.push(Error { at: Some(at), kind: ErrorKind::OutOfScope { reg: *reg, defined } });
+            self.scope.push(BuildError { at: Some(at), kind: ErrorKind::OutOfScope { reg: *reg, defined } });
         }
     }
 
@@ -286,7 +286,7 @@ impl<'p> Walk<'p> {
             needs: i.op.together,
             branch,
         };
-        self.uniformity.push(Error { at: Some(i.at), kind });
+        self.uniformity.push(BuildError { at: Some(i.at), kind });
     }
 }
 

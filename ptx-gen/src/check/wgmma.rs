@@ -6,7 +6,7 @@
 //! way may be after. A wait for all but `n` groups leaves the latest `n`. Sets only grow along a loop, so a few rounds
 //! find all that it carries.
 
-use super::error::{Error, ErrorKind, Misused};
+use super::error::{BuildError, ErrorKind, Misused};
 use crate::ir::*;
 use crate::isa::{Effect, Slot, WgmmaStep};
 use crate::ty::Class;
@@ -43,10 +43,10 @@ struct Now {
 
 struct Walk<'p> {
     products: Vec<&'p Inst>,
-    errors: Vec<Error>,
+    errors: Vec<BuildError>,
 }
 
-pub(super) fn check(p: &Program) -> Vec<Error> {
+pub(super) fn check(p: &Program) -> Vec<BuildError> {
     let mut any = false;
     p.each_inst(&mut |i| any |= i.op.effect == Effect::Wgmma(WgmmaStep::Multiply));
     if !any {
@@ -216,7 +216,7 @@ impl<'p> Walk<'p> {
 
     fn report(&mut self, i: &Inst, problem: Misused) {
         let kind = ErrorKind::Wgmma { text: crate::print::inst(i), problem };
-        let error = Error { at: Some(i.at), kind };
+        let error = BuildError { at: Some(i.at), kind };
         if !self.errors.contains(&error) {
             self.errors.push(error);
         }

@@ -17,5 +17,10 @@ table! {
     ATOM_TICKET     = op("atom.acq_rel.gpu.global.inc.u32", &[], form(&[Is(U32)], &[Global, Is(U32)]), ATOMIC_ACQ_REL, "d = old value; memory = 0 if it was a, else one more; orders memory both ways").needs(70, 6, 0);
     RED_ADD         = op("red.global.add.$t",   &[U32, S32, U64, F32], form(&[], &[Global, T]), ATOMIC_GLOBAL, "memory += a; an f32 sum flushes denormals");
     RED_RELEASE     = op("red.release.gpu.global.add.$t", &[U32], form(&[], &[Global, T]), ATOMIC_RELEASE, "memory += a, publishing all this thread wrote before").needs(70, 6, 0);
-    ATOM_SHARED_ADD = op("atom.shared.add.$t",  &[U32, S32, F32], FETCH_SHARED, ATOMIC_SHARED, "d = old value; shared memory += a");
+    ATOM_SHARED_ADD = op("atom.shared.add.$t",  &[U32, S32, U64, F32], FETCH_SHARED, ATOMIC_SHARED, "d = old value; shared memory += a");
+    ATOM_SHARED_MIN = op("atom.shared.min.$t",  INT32, FETCH_SHARED, ATOMIC_SHARED, "d = old value; shared memory = the smaller of it and a");
+    ATOM_SHARED_MAX = op("atom.shared.max.$t",  INT32, FETCH_SHARED, ATOMIC_SHARED, "d = old value; shared memory = the larger of it and a");
+    ATOM_SHARED_EXCH = op("atom.shared.exch.$b", &[U32, S32], FETCH_SHARED, ATOMIC_SHARED, "d = old value; shared memory = a");
+    ATOM_SHARED_CAS = op("atom.shared.cas.$b",  &[U32, S32], form(&[T], &[Shared, T, T]), ATOMIC_SHARED, "d = old value; shared memory = b if it was a");
+    RED_SHARED_ADD  = op("red.shared.add.$t",   &[U32, S32, U64, F32], form(&[], &[Shared, T]), ATOMIC_SHARED, "shared memory += a");
 }

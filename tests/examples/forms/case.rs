@@ -63,7 +63,7 @@ impl Case {
         let source = Buffer::from_slice(context, inputs)?;
         let target = Buffer::<u64>::zeroed(context, self.stored)?;
         let (blocks, threads) = self.geometry;
-        let geometry = Geometry { grid: [blocks, 1, 1], block: threads, shared: 0 };
+        let geometry = Geometry { grid: [blocks, 1, 1], block: [threads, 1, 1], shared: 0 };
         let args = vec![HostArg::from(source.view()), HostArg::from(target.view())];
         Queue::push(&mut &stream, Launch::new(&function, geometry, args)?.into())?;
         Ok(stream.read(&target)?)

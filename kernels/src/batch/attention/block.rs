@@ -222,7 +222,7 @@ impl<'a, 'k> Block<'a, 'k> {
         let whole = (first + (TILE - 1)).le(self.position);
         let whole = start.map_or(whole, |start| whole & first.ge(start));
         let halves = || [(a.k_cache, to), (a.v_cache, to.at(TILE * def.tile_rows().bytes))];
-        let from = |cache: Ptr<'k, f16, Read>, position: U32<'k>| {
+        let from = |cache: Ptr<'k, f16, ReadOnly>, position: U32<'k>| {
             cache.row(head + (position & (PAGE - 1)), 2 * def.head_dim).row(copier.unit, 16)
         };
         k.when(whole, || {
@@ -243,7 +243,7 @@ impl<'a, 'k> Block<'a, 'k> {
     }
 
     /// The left matrices of the queries, for each 16 dimensions. Queries past the last repeat it.
-    fn load_queries(&self) -> Vec<A<'k>> {
+    fn load_queries(&self) -> Vec<LeftFragment<'k>> {
         let (k, def, a) = (self.k, self.def, self.a);
         let (g, t) = (k.lane() >> 2, k.lane() & 3);
         let row = |set: u32| {
@@ -256,20 +256,20 @@ impl<'a, 'k> Block<'a, 'k> {
             Some(row) => row.at(at).ld(),
             None => k.val(0),
         };
-        let left = |pair: u32| A(from_fn(|r| word(r % 2, 8 * pair + 4 * (r as u32 / 2))));
+        let left = |pair: u32| LeftFragment(from_fn(|r| word(r % 2, 8 * pair + 4 * (r as u32 / 2))));
         (0..def.head_dim / 16).map(left).collect()
     }
 
     /// For each set, the scores of query `lane / 4` for positions `2t`, `2t + 1`, `2t + 8`, `2t + 9` of the tile, where
     /// `t = lane % 4`. Even and odd pairs of units have separate sums, which halves the chain.
-    fn scores(&self, queries: &[A<'k>], keys: &Matrices<'k>, tile: U32<'k>) -> Vec<[F32<'k>; 4]> {
+    fn scores(&self, queries: &[LeftFragment<'k>], keys: &Matrices<'k>, tile: U32<'k>) -> Vec<[F32<'k>; 4]> {
         let (k, def) = (self.k, self.def);
         let mut sums: [[Sums<f32>; 2]; 2] = from_fn(|_| from_fn(|_| Sums::zero(k)));
         for (pair, &a) in queries.iter().enumerate() {
             let [b0, b1, b2, b3] = keys.at(pair as u32).ldmatrix4();
             let [left, right] = &mut sums[pair % 2];
-            left.add_f16(a, B([b0, b1]));
-            right.add_f16(a, B([b2, b3]));
+            left.add_f16(a, RightFragment([b0, b1]));
+            right.add_f16(a, RightFragment([b2, b3]));
         }
         let first = tile * TILE + (k.lane() & 3) * 2;
         let start = def.start(self.position);

@@ -91,7 +91,7 @@ impl<'k> OnlineSoftmax<'k> {
     }
 
     /// Scores to weights relative to the new maximum, to which the sums are rescaled: a right matrix.
-    pub(super) fn weigh(&mut self, scores: [F32<'k>; 4]) -> B<U32<'k>> {
+    pub(super) fn weigh(&mut self, scores: [F32<'k>; 4]) -> RightFragment<U32<'k>> {
         let most = scores.into_iter().reduce(|a, b| a.max(b)).expect("there are four");
         let max = lanes_max(QUAD, most).max(&self.max);
         let risen = max.gt(&self.max).any();
@@ -99,7 +99,7 @@ impl<'k> OnlineSoftmax<'k> {
         self.max.set(max);
         let weights = scores.map(|score| (score - max).ex2());
         self.weights += (weights[0] + weights[1]) + (weights[2] + weights[3]);
-        B([weights[0].pack_f16(weights[1]), weights[2].pack_f16(weights[3])])
+        RightFragment([weights[0].pack_f16(weights[1]), weights[2].pack_f16(weights[3])])
     }
 
     fn rescale(&mut self, factor: F32<'k>) {
@@ -129,11 +129,15 @@ impl<'k> OnlineSoftmax<'k> {
 }
 
 /// Adds the weighted values of a tile to the sums of each set of queries.
-pub(super) fn add_values<'k>(sets: &mut [OnlineSoftmax<'k>], tile: &Matrices<'k>, weights: &[B<U32<'k>>]) {
+pub(super) fn add_values<'k>(
+    sets: &mut [OnlineSoftmax<'k>],
+    tile: &Matrices<'k>,
+    weights: &[RightFragment<U32<'k>>],
+) {
     for pair in 0..sets[0].values.len() {
         let [a0, a1, a2, a3] = tile.at(pair as u32).ldmatrix4_trans();
         for (set, &weights) in sets.iter_mut().zip(weights) {
-            set.values[pair].add_f16(A([a0, a1, a2, a3]), weights);
+            set.values[pair].add_f16(LeftFragment([a0, a1, a2, a3]), weights);
         }
     }
 }

@@ -27,7 +27,7 @@ impl<'k> Copier<'k> {
     }
 
     /// Copies a tile from where `from` says the lane's unit is in the row that is so much further than the lane's first.
-    pub(super) fn copy(&self, to: Ptr<'k, u8, Shared>, from: impl Fn(u32) -> Ptr<'k, f16, Read>) {
+    pub(super) fn copy(&self, to: Ptr<'k, u8, Shared>, from: impl Fn(u32) -> Ptr<'k, f16, ReadOnly>) {
         let step = 32 / self.rows.units;
         let period = self.places.len() as u32;
         for i in 0..TILE.div_ceil(step) {

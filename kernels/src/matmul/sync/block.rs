@@ -179,7 +179,7 @@ impl<'a, 'k> Block<'a, 'k> {
         first: U32<'k>,
         threads: u32,
         count: u32,
-        from: Ptr<'k, u8, Read>,
+        from: Ptr<'k, u8, ReadOnly>,
         to: Ptr<'k, u8, Shared>,
     ) {
         let (from, to) = (from.row(first, UNIT), to.row(first, UNIT));
@@ -213,14 +213,14 @@ impl<'a, 'k> Block<'a, 'k> {
             let of = |(b, row): (usize, &Dequantizer<'k>)| {
                 row.fragment(&codes[b][(step % 8) as usize], &scales[b], step)
             };
-            let a: Vec<A> = rows.iter().enumerate().map(of).collect();
+            let a: Vec<LeftFragment> = rows.iter().enumerate().map(of).collect();
             let x = x.row(place ^ (32 * i), 1);
             for j in 0..self.def.tokens / PAIR {
                 let [b0, b1, b2, b3] = x.at(j * PAIR * 2 * PANEL).cast::<f16>().ldmatrix4();
                 for (sums, &a) in sums.iter_mut().zip(&a) {
                     let eight = 2 * j as usize;
-                    sums[eight].add_f16(a, B([b0, b1]));
-                    sums[eight + 1].add_f16(a, B([b2, b3]));
+                    sums[eight].add_f16(a, RightFragment([b0, b1]));
+                    sums[eight + 1].add_f16(a, RightFragment([b2, b3]));
                 }
             }
         }

@@ -69,7 +69,7 @@ pub(super) enum RowFilter<'k> {
 /// contain it.
 pub(super) struct OwnRow<'k> {
     mine: Pred<'k>,
-    from: [Ptr<'k, f16, Read>; 2],
+    from: [Ptr<'k, f16, ReadOnly>; 2],
     to: [Ptr<'k, f16, Shared>; 2],
 }
 
@@ -174,7 +174,12 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
     }
 
     /// The lane's 16 bytes of a position's row; `page` is what is before those of its page, and so of its tile.
-    fn cached(&self, cache: Ptr<'k, f16, Read>, page: U32<'k>, position: U32<'k>) -> Ptr<'k, f16, Read> {
+    fn cached(
+        &self,
+        cache: Ptr<'k, f16, ReadOnly>,
+        page: U32<'k>,
+        position: U32<'k>,
+    ) -> Ptr<'k, f16, ReadOnly> {
         cache.row(position.mad(self.def.row_chunks(), page), 16)
     }
 
@@ -357,11 +362,11 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         let keys = self.matrices(slot);
         let mut sums: [[Sums<f32>; 2]; 2] = from_fn(|_| from_fn(|_| Sums::zero(k)));
         for step in 0..def.head_dim / 16 {
-            let a = A(queries.at(16 * step).ldmatrix4());
+            let a = LeftFragment(queries.at(16 * step).ldmatrix4());
             let [b0, b1, b2, b3] = keys.at(16 * step).ldmatrix4();
             let [left, right] = &mut sums[step as usize % 2];
-            left.add_f16(a, B([b0, b1]));
-            right.add_f16(a, B([b2, b3]));
+            left.add_f16(a, RightFragment([b0, b1]));
+            right.add_f16(a, RightFragment([b2, b3]));
         }
         let factor = self.a.scale * LOG2_E;
         let first = tile * TILE + (lane & 3) * 2;

@@ -84,9 +84,9 @@ impl<'k> OnlineSoftmax<'k> {
     pub(super) fn add(&mut self, tile: Ptr<'k, f16, Shared>, [high, low]: [[U32<'k>; 2]; 2]) {
         for (step, sums) in (0..).zip(&mut self.values) {
             let [a0, a1, a2, a3] = tile.at(16 * step).ldmatrix4_trans();
-            let a = A([a0, a1, a2, a3]);
-            sums.add_f16(a, B(high));
-            sums.add_f16(a, B(low));
+            let a = LeftFragment([a0, a1, a2, a3]);
+            sums.add_f16(a, RightFragment(high));
+            sums.add_f16(a, RightFragment(low));
         }
     }
 }

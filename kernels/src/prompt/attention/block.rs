@@ -124,7 +124,7 @@ impl<'a, 'k> Block<'a, 'k> {
         let kv_head = self.head / (a.heads / a.kv_heads);
         let first = page.mad(a.kv_heads, kv_head) * PAGE;
         let first = if keys == PAGE { first } else { first + (step & (PAGE - 1)) };
-        let from = |cache: Ptr<'k, f16, Read>, row: U32<'k>| {
+        let from = |cache: Ptr<'k, f16, ReadOnly>, row: U32<'k>| {
             cache.row(first + row, 2 * dim).row(self.copier.unit, 16)
         };
         k.when((step + keys).le(end), || {

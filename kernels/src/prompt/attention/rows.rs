@@ -46,7 +46,7 @@ impl<'k> ItemRows<'k> {
 #[derive(Clone, Copy)]
 pub(super) struct Pages<'k> {
     /// The sequence's row of the page table.
-    table: Ptr<'k, u32, Read>,
+    table: Ptr<'k, u32, ReadOnly>,
     /// The last page that the item attends to.
     last: U32<'k>,
     /// Pages of the caches.

@@ -34,13 +34,13 @@ impl<'k> Weights<'k> {
     /// Adds the products of queries and keys.
     pub(super) fn multiply(&mut self, queries: &Matrices<'k>, keys: &Matrices<'k>, head_dim: u32) {
         for pair in 0..head_dim / 16 {
-            let load = |i: usize| A(queries.at(ROWS * i as u32, pair).ldmatrix4());
-            let left: Vec<A> = (0..self.scores.len()).map(load).collect();
+            let load = |i: usize| LeftFragment(queries.at(ROWS * i as u32, pair).ldmatrix4());
+            let left: Vec<LeftFragment> = (0..self.scores.len()).map(load).collect();
             for sixteen in 0..self.scores[0].len() / 2 {
                 let [b0, b1, b2, b3] = keys.at(16 * sixteen as u32, pair).ldmatrix4();
                 for (scores, &a) in self.scores.iter_mut().zip(&left) {
-                    scores[2 * sixteen].add_f16(a, B([b0, b1]));
-                    scores[2 * sixteen + 1].add_f16(a, B([b2, b3]));
+                    scores[2 * sixteen].add_f16(a, RightFragment([b0, b1]));
+                    scores[2 * sixteen + 1].add_f16(a, RightFragment([b2, b3]));
                 }
             }
         }
@@ -62,7 +62,7 @@ impl<'k> Weights<'k> {
 
     /// Scores to weights relative to the new maxima, to which the sums are rescaled: for each 16 queries, and each 16
     /// keys, a left matrix.
-    pub(super) fn weigh(self, tiles: &mut [Tile<'k>]) -> Vec<Vec<A<'k>>> {
+    pub(super) fn weigh(self, tiles: &mut [Tile<'k>]) -> Vec<Vec<LeftFragment<'k>>> {
         let maxima: Vec<[F32; 2]> = tiles
             .iter()
             .zip(&self.scores)
@@ -111,7 +111,11 @@ impl<'k> Tile<'k> {
     }
 
     /// The weights of a step as left matrices, and the sums of the lane's.
-    fn weigh(&mut self, scores: &[Sums<'k, f32>], max: [F32<'k>; 2]) -> (Vec<A<'k>>, [F32<'k>; 2]) {
+    fn weigh(
+        &mut self,
+        scores: &[Sums<'k, f32>],
+        max: [F32<'k>; 2],
+    ) -> (Vec<LeftFragment<'k>>, [F32<'k>; 2]) {
         let mut all = [vec![], vec![]];
         let mut words = [vec![], vec![]];
         for sums in scores {
@@ -121,7 +125,9 @@ impl<'k> Tile<'k> {
                 all[r].push(pair[0] + pair[1]);
             }
         }
-        let left = |i: usize| A([words[0][2 * i], words[1][2 * i], words[0][2 * i + 1], words[1][2 * i + 1]]);
+        let left = |i: usize| {
+            LeftFragment([words[0][2 * i], words[1][2 * i], words[0][2 * i + 1], words[1][2 * i + 1]])
+        };
         ((0..scores.len() / 2).map(left).collect(), all.map(|all| tree(all, |a, b| a + b)))
     }
 
@@ -146,12 +152,12 @@ impl<'k> Tile<'k> {
     }
 
     /// Adds the weighted values of a step.
-    pub(super) fn add(&mut self, weights: &[A<'k>], values: &Matrices<'k>) {
+    pub(super) fn add(&mut self, weights: &[LeftFragment<'k>], values: &Matrices<'k>) {
         for (sixteen, &a) in (0..).zip(weights) {
             for (pair, sums) in (0..).zip(self.values.chunks_mut(2)) {
                 let [b0, b1, b2, b3] = values.at(16 * sixteen, pair).ldmatrix4_trans();
-                sums[0].add_f16(a, B([b0, b1]));
-                sums[1].add_f16(a, B([b2, b3]));
+                sums[0].add_f16(a, RightFragment([b0, b1]));
+                sums[1].add_f16(a, RightFragment([b2, b3]));
             }
         }
     }

@@ -32,7 +32,7 @@ impl<'k> Lanes<'k> {
         self.dims().map(load).collect()
     }
 
-    pub(super) fn store(self, head: Ptr<'k, f32, Write>, numbers: impl IntoIterator<Item = F32<'k>>) {
+    pub(super) fn store(self, head: Ptr<'k, f32, WriteOnly>, numbers: impl IntoIterator<Item = F32<'k>>) {
         for ((dim, inside), x) in self.dims().zip(numbers) {
             self.k.when(inside, || head.at(dim).st(x));
         }

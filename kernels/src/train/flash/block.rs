@@ -75,7 +75,7 @@ impl Sizes {
 /// A head of `[tokens, heads, head_dim]`.
 #[derive(Clone, Copy)]
 pub(super) struct Head<'k> {
-    pub(super) tensor: Ptr<'k, bf16, Read>,
+    pub(super) tensor: Ptr<'k, bf16, ReadOnly>,
     pub(super) heads: U32<'k>,
     pub(super) head: U32<'k>,
 }

@@ -185,7 +185,7 @@ impl FlashForward {
 }
 
 /// Stores two neighbouring columns of each eight of row `g + 8 r`, times `factor`, the first two at `to`.
-fn store<'k>(sums: &Tile<'k>, r: usize, factor: F32<'k>, to: Ptr<'k, u32, Write>) {
+fn store<'k>(sums: &Tile<'k>, r: usize, factor: F32<'k>, to: Ptr<'k, u32, WriteOnly>) {
     for (sums, eight) in sums.iter().zip(0..) {
         let [low, high] = [0, 1].map(|i| sums.0[2 * r + i].get() * factor);
         to.at(4 * eight).st(low.pack_bf16(high));

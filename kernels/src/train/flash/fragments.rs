@@ -22,7 +22,7 @@ pub(super) fn to_warpgroup(tile: Tile<'_>) -> Accumulators<'_, f32> {
 pub(super) fn add_together<'k>(
     k: Builder<'k>,
     sums: &mut Accumulators<'k, f32>,
-    left: Vec<A<'k>>,
+    left: Vec<LeftFragment<'k>>,
     right: Descriptor<'k, bf16>,
 ) {
     k.wgmma_fence();
@@ -45,37 +45,37 @@ pub(super) fn add_transposed<'k>(
     head_dim: u32,
 ) {
     for pair in 0..head_dim / 16 {
-        let load = |i: usize| A(left.at(ROWS * i as u32, pair).ldmatrix4());
-        let left: Vec<A> = (0..sums.len()).map(load).collect();
+        let load = |i: usize| LeftFragment(left.at(ROWS * i as u32, pair).ldmatrix4());
+        let left: Vec<LeftFragment> = (0..sums.len()).map(load).collect();
         for sixteen in 0..sums[0].len() / 2 {
             let [b0, b1, b2, b3] = right.at(16 * sixteen as u32, pair).ldmatrix4();
             for (sums, &a) in sums.iter_mut().zip(&left) {
-                sums[2 * sixteen].add_bf16(a, B([b0, b1]));
-                sums[2 * sixteen + 1].add_bf16(a, B([b2, b3]));
+                sums[2 * sixteen].add_bf16(a, RightFragment([b0, b1]));
+                sums[2 * sixteen + 1].add_bf16(a, RightFragment([b2, b3]));
             }
         }
     }
 }
 
 /// Adds `left right`, where `left` has matrices for each tile and each 16 rows of `right`.
-pub(super) fn add<'k>(sums: &mut [Tile<'k>], left: &[Vec<A<'k>>], right: &Matrices<'k>) {
+pub(super) fn add<'k>(sums: &mut [Tile<'k>], left: &[Vec<LeftFragment<'k>>], right: &Matrices<'k>) {
     for sixteen in 0..left[0].len() {
         for pair in 0..sums[0].len() / 2 {
             let [b0, b1, b2, b3] = right.at(16 * sixteen as u32, pair as u32).ldmatrix4_trans();
             for (sums, left) in sums.iter_mut().zip(left) {
-                sums[2 * pair].add_bf16(left[sixteen], B([b0, b1]));
-                sums[2 * pair + 1].add_bf16(left[sixteen], B([b2, b3]));
+                sums[2 * pair].add_bf16(left[sixteen], RightFragment([b0, b1]));
+                sums[2 * pair + 1].add_bf16(left[sixteen], RightFragment([b2, b3]));
             }
         }
     }
 }
 
 /// A tile's numbers, four for each eight columns, rounded to bf16: a left matrix for each 16 columns.
-pub(super) fn rounded<'k>(numbers: &[[F32<'k>; 4]]) -> Vec<A<'k>> {
+pub(super) fn rounded<'k>(numbers: &[[F32<'k>; 4]]) -> Vec<LeftFragment<'k>> {
     let words = |n: &[F32<'k>; 4]| [n[0].pack_bf16(n[1]), n[2].pack_bf16(n[3])];
     let left = |two: &[[F32<'k>; 4]]| {
         let ([a0, a1], [a2, a3]) = (words(&two[0]), words(&two[1]));
-        A([a0, a1, a2, a3])
+        LeftFragment([a0, a1, a2, a3])
     };
     numbers.chunks_exact(2).map(left).collect()
 }
@@ -90,7 +90,7 @@ pub(super) fn map<'k>(tile: &Tile<'k>, f: impl Fn(F32<'k>, usize, u32) -> F32<'k
 }
 
 /// Stores two neighbouring columns of each eight of row `g + 8 r`, the first at `to`.
-pub(super) fn store<'k>(tile: &Tile<'k>, r: usize, to: Ptr<'k, f32, Write>) {
+pub(super) fn store<'k>(tile: &Tile<'k>, r: usize, to: Ptr<'k, f32, WriteOnly>) {
     for (sums, eight) in tile.iter().zip(0..) {
         to.at(8 * eight).st2([0, 1].map(|i| sums.0[2 * r + i].get()));
     }

@@ -225,7 +225,12 @@ impl FlashQueries {
     }
 
     /// Gradients of the scores of 16 queries, of weights and of their gradients.
-    fn of_scores<'k>(&self, p: &[[F32<'k>; 4]], grads: &Tile<'k>, delta: [F32<'k>; 2]) -> Vec<A<'k>> {
+    fn of_scores<'k>(
+        &self,
+        p: &[[F32<'k>; 4]],
+        grads: &Tile<'k>,
+        delta: [F32<'k>; 2],
+    ) -> Vec<LeftFragment<'k>> {
         let of = |dp: F32<'k>, i: usize, _| dp.fma(scale(self.head_dim) as f32, delta[i / 2]);
         fragments::rounded(&fragments::times(p, &fragments::map(grads, of)))
     }

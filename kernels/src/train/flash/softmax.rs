@@ -22,7 +22,7 @@ impl<'k> Softmax<'k> {
     }
 
     /// The weights of a step as left matrices, and the lane's sums of them before they are rounded.
-    fn weigh(scores: &Tile<'k>, max: [F32<'k>; 2], factor: f32) -> (Vec<A<'k>>, [F32<'k>; 2]) {
+    fn weigh(scores: &Tile<'k>, max: [F32<'k>; 2], factor: f32) -> (Vec<LeftFragment<'k>>, [F32<'k>; 2]) {
         let weights = fragments::map(scores, |score, i, _| score.fma(factor, -max[i / 2]).ex2());
         let all = |r: usize| weights.iter().flat_map(|w| [w[2 * r], w[2 * r + 1]]).collect();
         (fragments::rounded(&weights), [0, 1].map(|r| tree(all(r), |a, b| a + b)))
@@ -62,7 +62,7 @@ pub(super) fn weigh<'k>(
     scores: &[Tile<'k>],
     factor: f32,
     values: &mut [Tile<'k>],
-) -> Vec<Vec<A<'k>>> {
+) -> Vec<Vec<LeftFragment<'k>>> {
     k.note("flash: the new maxima");
     let next =
         |(softmax, scores): (&Softmax<'k>, &Tile<'k>)| [0, 1].map(|r| softmax.next_max(scores, r, factor));

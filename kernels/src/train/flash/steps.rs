@@ -42,7 +42,7 @@ pub(super) struct Step<'k> {
 
 impl<'a, 'k> Keys<'a, 'k> {
     /// Keys and values `kv` of the block's queries; `starts` as the kernels have it.
-    pub(super) fn new(block: &'a Block<'k>, kv: [Head<'k>; 2], starts: Ptr<'k, u32, Read>) -> Self {
+    pub(super) fn new(block: &'a Block<'k>, kv: [Head<'k>; 2], starts: Ptr<'k, u32, ReadOnly>) -> Self {
         let Block { sizes, last, first, .. } = *block;
         let (own_first, rows) =
             if sizes.panels { (first, sizes.owned) } else { (block.warp_first(), sizes.warp_rows()) };

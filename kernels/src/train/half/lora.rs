@@ -116,8 +116,8 @@ impl KernelDef for LoraDown {
                     let right =
                         ahead.get(i).map_or_else(|| self.load_a(k, &a, n, chunks[i]), |all| all[n as usize]);
                     for i in [0, 2] {
-                        let left = A([low[i], high[i], low[i + 1], high[i + 1]]);
-                        sums.add_bf16(left, B([right[i], right[i + 1]]));
+                        let left = LeftFragment([low[i], high[i], low[i + 1], high[i + 1]]);
+                        sums.add_bf16(left, RightFragment([right[i], right[i + 1]]));
                     }
                 }
             }
@@ -229,9 +229,9 @@ impl KernelDef for LoraGradients {
                 for (tile, sums) in (0u32..).zip(&mut sums) {
                     let u =
                         ahead.get(i).map_or_else(|| self.load_u(k, &a, row, tile), |all| all[tile as usize]);
-                    let left = A(u.map(|word| word.movmatrix()));
+                    let left = LeftFragment(u.map(|word| word.movmatrix()));
                     for (i, sums) in sums.iter_mut().enumerate() {
-                        sums.add_bf16(left, B([x[0][i], x[1][i]]));
+                        sums.add_bf16(left, RightFragment([x[0][i], x[1][i]]));
                     }
                 }
             }
@@ -316,7 +316,7 @@ impl LoraGradients {
 }
 
 /// 8 elements, or zeros; a load of which ptxas keeps the order among others.
-fn load<'k>(k: Builder<'k>, from: Ptr<'k, bf16, Read>, cond: Pred<'k>) -> [U32<'k>; 4] {
+fn load<'k>(k: Builder<'k>, from: Ptr<'k, bf16, ReadOnly>, cond: Pred<'k>) -> [U32<'k>; 4] {
     let mut words = [0; 4].map(|_| k.var(0u32));
     from.fresh().cast::<u32>().ld4_if(cond, &mut words);
     words.map(|word| word.get())

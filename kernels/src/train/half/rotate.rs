@@ -122,7 +122,7 @@ fn quads<'k>(k: Builder<'k>, head_dim: u32, pairing: Pairing) -> Vec<Quad<'k>> {
 
 impl<'k> Quad<'k> {
     /// Two words of a head in `bf16`; zeros where the head has no such pairs.
-    fn load(&self, k: Builder<'k>, head: Ptr<'k, bf16, Read>) -> Four<'k> {
+    fn load(&self, k: Builder<'k>, head: Ptr<'k, bf16, ReadOnly>) -> Four<'k> {
         self.at.map(|at| {
             let mut word = k.var(0u32);
             head.at(at).cast::<u32>().ld_if(self.exists, &mut word);
@@ -131,7 +131,7 @@ impl<'k> Quad<'k> {
     }
 
     /// The same of `f32`.
-    fn load_f32(&self, k: Builder<'k>, head: Ptr<'k, f32, Read>) -> Four<'k> {
+    fn load_f32(&self, k: Builder<'k>, head: Ptr<'k, f32, ReadOnly>) -> Four<'k> {
         self.at.map(|at| {
             let mut two = [k.var(0.0), k.var(0.0)];
             head.at(at).ld2_if(self.exists, &mut two);
@@ -139,7 +139,7 @@ impl<'k> Quad<'k> {
         })
     }
 
-    fn store(&self, k: Builder<'k>, head: Ptr<'k, bf16, Write>, v: Four<'k>) {
+    fn store(&self, k: Builder<'k>, head: Ptr<'k, bf16, WriteOnly>, v: Four<'k>) {
         k.when(self.exists, || {
             for (at, [low, high]) in self.at.into_iter().zip(v) {
                 head.at(at).cast::<u32>().st(low.pack_bf16(high));
@@ -148,7 +148,7 @@ impl<'k> Quad<'k> {
     }
 
     /// Rotated by the angles of this position, or by the negative ones.
-    fn rotate(&self, freq: Ptr<'k, f32, Read>, position: U32<'k>, back: bool, v: Four<'k>) -> Four<'k> {
+    fn rotate(&self, freq: Ptr<'k, f32, ReadOnly>, position: U32<'k>, back: bool, v: Four<'k>) -> Four<'k> {
         // A lane without pairs takes the first's angle.
         let j = self.exists.select(self.j, 0u32);
         let turned = |further: u32, [p, q]: [F32<'k>; 2]| {

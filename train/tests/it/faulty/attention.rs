@@ -2,7 +2,7 @@
 
 use std::f32::consts::{LN_2, LOG2_E};
 
-use ptx_gen::{Builder, Dev, F32, Loads, Ptr, Read, U32, Write};
+use ptx_gen::{Builder, Dev, F32, Loads, Ptr, ReadOnly, U32, WriteOnly};
 use warpwright_kernels::reduce::warp_sum;
 use warpwright_kernels::train::attention::{
     DocumentAttention, DocumentAttentionArgs, KeyGradients, KeyGradientsArgs, QueryGradients,
@@ -43,7 +43,7 @@ impl<'k> Lanes<'k> {
         x.get()
     }
 
-    fn store(&self, to: Ptr<'k, f32, Write>, head: U32<'k>, x: F32<'k>) {
+    fn store(&self, to: Ptr<'k, f32, WriteOnly>, head: U32<'k>, x: F32<'k>) {
         let lane = self.k.lane();
         self.k.when(lane.lt(self.head_dim), || to.at(head * self.head_dim + lane).st(x));
     }
@@ -59,7 +59,7 @@ impl<'k> Lanes<'k> {
 }
 
 /// The token after the last that a token of so many sees, if it sees one more than it should.
-fn end<'k>(starts: Ptr<'k, u32, Read>, token: U32<'k>, tokens: U32<'k>) -> U32<'k> {
+fn end<'k>(starts: Ptr<'k, u32, ReadOnly>, token: U32<'k>, tokens: U32<'k>) -> U32<'k> {
     let next = (token + 1).min(tokens - 1);
     let sees = next.gt(token) & starts.at(next).ld().le(token);
     token + 1 + sees.select(1u32, 0u32)

@@ -111,7 +111,7 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
         let dim = self.block.def.head_dim;
         let values = Descriptor::<f16>::by_rows(self.block.ring.tile(tile), KEYS, dim, Swizzle::B128);
         for (i, weights) in (0..).zip(&self.weights) {
-            let weights = A::of(weights);
+            let weights = LeftFragment::of(weights);
             self.values.multiply_registers::<f16, f16>(weights, values.inner(16 * i), self.always);
         }
         self.k.wgmma_commit();

@@ -107,7 +107,7 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
     }
 
     /// Copies the thread's units of a tile from where `from` says that a row, so much further than its first, is.
-    fn units(&self, rows: u32, to: Ptr<'k, u8, Shared>, from: impl Fn(u32) -> Ptr<'k, f16, Read>) {
+    fn units(&self, rows: u32, to: Ptr<'k, u8, Shared>, from: impl Fn(u32) -> Ptr<'k, f16, ReadOnly>) {
         let to = to.row(self.place(rows), 1);
         for further in (0..rows).step_by(self.stride() as usize) {
             from(further).copy16(to.at(further * PANEL_BYTES).cast());
@@ -127,7 +127,7 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
     }
 
     /// Copies keys, or values, of a step from its pages; positions past the item repeat its last one, which is finite.
-    fn copy_tile(&mut self, cache: Ptr<'k, f16, Read>, step: U32<'k>, pages: [U32<'k>; 2]) {
+    fn copy_tile(&mut self, cache: Ptr<'k, f16, ReadOnly>, step: U32<'k>, pages: [U32<'k>; 2]) {
         let &Block { k, def, a, ref ring, end, .. } = self.block;
         let tile = self.at.tile.get();
         ring.empty(tile).wait(self.at.parity.get() ^ 1);

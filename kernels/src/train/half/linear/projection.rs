@@ -81,11 +81,8 @@ impl LoraLinear {
 
     fn pairs<'k>(&self, a: &LoraLinearArgs<Dev<'k>>) -> Vec<Pair<'k, bf16>> {
         let by_rows = self.form == Form::Nn;
-        let of = |left: TensorMap<'k, bf16, Read>, right: Tiles<'k, bf16, Read>, by_rows, depth| Pair {
-            left: left.of(X),
-            right,
-            by_rows,
-            depth,
+        let of = |left: TensorArg<'k, bf16, ReadOnly>, right: Tiles<'k, bf16, ReadOnly>, by_rows, depth| {
+            Pair { left: left.of(X), right, by_rows, depth }
         };
         vec![
             of(a.x, a.w.of(self.tile.right(by_rows)), by_rows, a.depth),

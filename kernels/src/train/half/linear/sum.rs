@@ -140,7 +140,11 @@ impl KernelDef for LoraSum {
     fn program<'k>(&self, k: Builder<'k>, a: LoraSumArgs<Dev<'k>>) {
         let (memory, ahead) = (k.tile_memory("tiles"), Ahead::new(k, a.ahead));
         let shape = Product { rows: a.rows, columns: a.columns };
-        let pair = |(left, right, depth): (TensorMap<'k, bf16, Read>, TensorMap<'k, bf16, Read>, U32<'k>)| {
+        let pair = |(left, right, depth): (
+            TensorArg<'k, bf16, ReadOnly>,
+            TensorArg<'k, bf16, ReadOnly>,
+            U32<'k>,
+        )| {
             Pair { left: left.of(X), right: right.of(self.tile.right(true)), by_rows: true, depth }
         };
         let frozen = [(a.x0, a.w0, a.depth0), (a.x1, a.w1, a.depth1), (a.x2, a.w2, a.depth2)];

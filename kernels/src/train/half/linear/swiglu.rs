@@ -122,12 +122,10 @@ impl KernelDef for LoraSwiGlu {
     fn program<'k>(&self, k: Builder<'k>, a: LoraSwiGluArgs<Dev<'k>>) {
         let (memory, ahead) = (k.tile_memory("tiles"), Ahead::new(k, a.ahead));
         let shape = Product { rows: a.rows, columns: a.columns };
-        let pair = |left: TensorMap<'k, bf16, Read>, right: TensorMap<'k, bf16, Read>, by_rows, depth| Pair {
-            left: left.of(X),
-            right: right.of(self.tile.right(by_rows)),
-            by_rows,
-            depth,
-        };
+        let pair =
+            |left: TensorArg<'k, bf16, ReadOnly>, right: TensorArg<'k, bf16, ReadOnly>, by_rows, depth| {
+                Pair { left: left.of(X), right: right.of(self.tile.right(by_rows)), by_rows, depth }
+            };
         let pairs = vec![pair(a.x, a.w, false, a.depth), pair(a.u, a.b, true, a.rank)];
         let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, pairs, vec![a.g.of(X)]);
         let out = memory.at(self.tile.ring(BESIDE).memory());

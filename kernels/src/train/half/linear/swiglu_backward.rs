@@ -125,7 +125,7 @@ impl KernelDef for LoraSwiGluBackward {
     fn program<'k>(&self, k: Builder<'k>, a: LoraSwiGluBackwardArgs<Dev<'k>>) {
         let (memory, ahead) = (k.tile_memory("tiles"), Ahead::new(k, a.ahead));
         let shape = Product { rows: a.rows, columns: a.columns };
-        let pair = |left: TensorMap<'k, bf16, Read>, right: TensorMap<'k, bf16, Read>, depth| Pair {
+        let pair = |left: TensorArg<'k, bf16, ReadOnly>, right: TensorArg<'k, bf16, ReadOnly>, depth| Pair {
             left: left.of(X),
             right: right.of(self.tile.right(true)),
             by_rows: true,
