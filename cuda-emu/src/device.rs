@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use ptx_emu::{Memory, MemoryError, Watch};
 
+use crate::activity::Activity;
 use crate::config::{Checks, EmulatorConfig, Limits};
 use crate::failures::Failures;
 use crate::log::Log;
@@ -13,7 +14,6 @@ use crate::turns::Turns;
 use crate::work::condition::Conditions;
 use crate::work::graph_memory::GraphMemory;
 use crate::work::order::Order;
-use crate::work::outside::Activity;
 
 /// The emulated devices, which are alike. They live as long as the process, because the program knows its pinned memory by address.
 pub(crate) struct Device {

@@ -84,6 +84,7 @@
 //! - A per-thread default stream is one by its handle only: `cuGetProcAddress` gives no `_ptsz` twins.
 //! - Limits, cache preferences and attributes of streams are kept and change nothing.
 
+mod activity;
 mod api;
 mod compile;
 mod config;

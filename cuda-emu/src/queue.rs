@@ -9,6 +9,7 @@ use std::time::Duration;
 use ptx_emu::Accesses;
 use warpwright_driver_sys::CUresult;
 
+use crate::activity::ActiveStream;
 use crate::crew::OwnThread;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -91,6 +92,19 @@ pub(crate) struct Ticket {
     moment: Arc<Moment>,
 }
 
+impl ActiveStream for Queue {
+    fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Returns true if the queue runs something now, or may do so without another stream or the program.
+    fn may_run(&self) -> bool {
+        let state = self.state();
+        let blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
+        state.done < state.pushed && blocked.as_ref().is_none_or(|ready| ready())
+    }
+}
+
 impl Queue {
     /// A queue for a stream of this kind.
     pub(crate) fn new(device: &'static Device, sticky: Arc<Sticky>, kind: &str) -> Arc<Self> {
@@ -109,18 +123,6 @@ impl Queue {
         });
         device.activity.add(&queue);
         queue
-    }
-
-    /// Its number.
-    pub(crate) fn number(&self) -> u32 {
-        self.number
-    }
-
-    /// Returns true if it runs something now, or may do so without another stream or the program.
-    pub(crate) fn may_run(&self) -> bool {
-        let state = self.state();
-        let blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
-        state.done < state.pushed && blocked.as_ref().is_none_or(|ready| ready())
     }
 
     /// Its name in reports.
