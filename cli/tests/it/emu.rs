@@ -215,7 +215,7 @@ fn errors_outside_of_kernels_are_listed_by_place() {
     let end = emu("func-bad", &[]);
     assert_eq!(end.code, Some(2));
     let function =
-        "\nfunction f, which no kernel above calls\n    line 4, column 67: `foo` is not an instruction\n";
+        "\nfunction f, which no kernel above calls\n    line 4, column 59: `foo` is not an instruction\n";
     assert!(end.out.contains(function), "{}", end.out);
     let sentence =
         "error: cli/tests/data/emu/func-bad.ptx has an error in line 4: `foo` is not an instruction\n";
