@@ -98,6 +98,7 @@ fn driver_samples() -> Vec<(&'static str, Box<dyn Error>)> {
         ("driver::ModuleError", module_error().into()),
         ("driver::ModuleReason", ModuleReason::Driver(refused()).into()),
         ("driver::Stale", stale().into()),
+        ("driver::Races", races()),
     ];
     all.extend(nested_driver_errors().map(|error| ("driver::Error", error.into())));
     all

@@ -26,6 +26,38 @@ const KNOTS: &[(&str, &[&str])] = &[
         ],
     ),
     ("driver", &["image.rs", "module.rs"]),
+    (
+        "engine",
+        &[
+            "chat/calls/mod.rs",
+            "chat/calls/probe.rs",
+            "chat/jinja/arguments.rs",
+            "chat/jinja/error.rs",
+            "chat/jinja/filters.rs",
+            "chat/jinja/format.rs",
+            "chat/jinja/globals.rs",
+            "chat/jinja/host.rs",
+            "chat/jinja/interpreter.rs",
+            "chat/jinja/json.rs",
+            "chat/jinja/lexer.rs",
+            "chat/jinja/methods.rs",
+            "chat/jinja/mod.rs",
+            "chat/jinja/operators.rs",
+            "chat/jinja/parser.rs",
+            "chat/jinja/strftime.rs",
+            "chat/jinja/tests.rs",
+            "chat/jinja/value.rs",
+            "chat/mod.rs",
+            "chat/template.rs",
+        ],
+    ),
+    (
+        "engine",
+        &[
+            "chat/calls/python.rs",
+            "chat/calls/tools.rs",
+        ],
+    ),
 ];
 
 /// The libraries, and the files that may read the environment.

@@ -65,7 +65,9 @@ fn leaves(setup: &Setup, launch: Launch, evaluate: impl Fn(usize) -> bool) -> Le
 #[test]
 fn training_has_the_same_bits_with_and_without_it() {
     for name in ["llama-r4-dropout", "qwen2-r8-accum"] {
-        let setup = Setup::new(&read(name)["config"]);
+        let mut setup = Setup::new(&read(name)["config"]);
+        // The first step of a warm-up has a rate of 0 and would not change the loss.
+        setup.training.schedule.warmup = 0;
         let (losses, snapshot, _) = leaves(&setup, Launch::Graph, |_| false);
         let with =
             [Launch::Graph, Launch::Capture, Launch::Eager].map(|launch| leaves(&setup, launch, |_| true));

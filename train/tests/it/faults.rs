@@ -163,10 +163,16 @@ fn rounding_passes() {
     assert!(single.gradients > 0.0 && single.loss < 1e-6, "{:e}", single.loss);
     let half = figures(&none, None, Storage::Bf16);
     let oracle = &read("faults")["rows"][1];
-    for (found, figure) in [(half.gradients, "gradient"), (half.adapters, "adapters"), (half.loss, "loss_12")]
-    {
+    // The largest of twelve differences of losses is a single outcome of rounding, so it may differ by more than the
+    // distances, which are sums over whole tensors.
+    let figures = [
+        (half.gradients, "gradient", 0.8..1.25),
+        (half.adapters, "adapters", 0.8..1.25),
+        (half.loss, "loss_12", 0.5..2.0),
+    ];
+    for (found, figure, range) in figures {
         let ratio = found / oracle[figure].as_f64().unwrap();
         println!("bf16: {figure} {found:.3e}, {ratio:.3} times the oracle's");
-        assert!((0.8..1.25).contains(&ratio), "{figure} is {found:e}, {ratio} times the oracle's");
+        assert!(range.contains(&ratio), "{figure} is {found:e}, {ratio} times the oracle's");
     }
 }
