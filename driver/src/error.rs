@@ -391,7 +391,6 @@ pub struct Stale {
 /// # }
 /// ```
 #[derive(Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Races {
     /// The operation that was refused.
     pub what: &'static str,

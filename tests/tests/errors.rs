@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use ptx_emu::{Memory, Module};
 use ptx_gen::{ErrorKind, Target};
 use warpwright_driver::sys::{self, CUgraphExecUpdateResult, CUgraphInstantiateResult, CUresult};
-use warpwright_driver::{DriverError, LaunchProblem, LoadError, ModuleError, ModuleReason, Stale};
+use warpwright_driver::{DriverError, LaunchProblem, LoadError, ModuleError, ModuleReason, Races, Stale};
 use warpwright_engine::{Unsupported, config, folder, gguf, tokenizer};
 
 /// The crates that return errors to a program.
@@ -42,7 +42,7 @@ fn ptx_gen_samples() -> Vec<(&'static str, Box<dyn Error>)> {
         specific: true,
     };
     vec![
-        ("ptx-gen::Error", error.clone().into()),
+        ("ptx-gen::BuildError", error.clone().into()),
         ("ptx-gen::Errors", ptx_gen::Errors(vec![error.clone(), error]).into()),
         ("ptx-gen::ShapeError", ptx_gen::ShapeError { kernel: "k".into(), what: "n is 0".into() }.into()),
         ("ptx-gen::TargetError", target.into()),
@@ -98,7 +98,7 @@ fn driver_samples() -> Vec<(&'static str, Box<dyn Error>)> {
         ("driver::ModuleError", module_error().into()),
         ("driver::ModuleReason", ModuleReason::Driver(refused()).into()),
         ("driver::Stale", stale().into()),
-        ("driver::Races", races()),
+        ("driver::Races", races().into()),
     ];
     all.extend(nested_driver_errors().map(|error| ("driver::Error", error.into())));
     all
@@ -142,6 +142,18 @@ fn module_error() -> ModuleError {
         line: None,
         header: ".version 8.0".into(),
         device: "sm_90".into(),
+    }
+}
+
+fn races() -> Races {
+    Races {
+        what: "instantiating a graph",
+        first: "0 (writer)".into(),
+        second: "1 (reader)".into(),
+        within: vec![],
+        buffer: "y".into(),
+        bytes: 0..4,
+        others: 0,
     }
 }
 

@@ -51,13 +51,7 @@ const KNOTS: &[(&str, &[&str])] = &[
             "chat/template.rs",
         ],
     ),
-    (
-        "engine",
-        &[
-            "chat/calls/python.rs",
-            "chat/calls/tools.rs",
-        ],
-    ),
+    ("engine", &["chat/calls/python.rs", "chat/calls/tools.rs"]),
 ];
 
 /// The libraries, and the files that may read the environment.

@@ -22,11 +22,11 @@ pub(crate) const FAULTY: &str = "tiny-100";
 pub(crate) const FAULTS: [(&str, usize); 7] = [
     ("pad_in_loss", 2),
     ("frozen_batch", 4),
-    ("no_bias_correction", 8),
+    ("no_bias_correction", 10),
     ("frozen_step", 10),
     ("skip_capture_step", 10),
-    ("l2_decay", 12),
-    ("no_clip", 20),
+    ("l2_decay", 14),
+    ("no_clip", 28),
 ];
 
 /// The loss of a step.
