@@ -13,8 +13,8 @@ use warpwright_kernels::train::nested;
 use warpwright_kernels::train::nf4::{self, Nf4};
 use warpwright_kernels::{Format, Pairing};
 
-use crate::step::{Matrix, Precision};
-use crate::{Config, Error, LayerWeights, Weights};
+use crate::step::{Launch, Matrix, Precision, Recomputation, Settings, Tiles, Unpacking};
+use crate::{Config, Error, LayerWeights, Lora, TensorOp, Training, Weights};
 
 /// What becomes of the projections' weights.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -94,6 +94,31 @@ impl Base {
                 Matrix::Nested(w) => exact(&nf4::dequantize(&w.packed, &nested::dequantize(&w.absmax))),
             })
         })
+    }
+}
+
+// Here and not next to the type, because a base knows the settings of a step and not the other way round.
+impl Settings {
+    /// Returns settings for adapters on a frozen model.
+    ///
+    /// The defaults are those of [`Training`], micro-batches of up to 1,024 tokens, the logits of 512 tokens in memory at
+    /// the same time, nothing computed again, one graph launch for a micro-batch, and `f32`, which every device supports.
+    /// Change a field of the result to change a setting.
+    pub fn new(base: &Base, lora: Lora) -> Settings {
+        Settings {
+            config: base.config.clone(),
+            lora,
+            training: Training::default(),
+            pairing: base.pairing,
+            tokens: 1024,
+            head_chunk: 512,
+            recomputation: Recomputation::None,
+            launch: Launch::Graph,
+            precision: Precision::F32,
+            tiles: Tiles::Fitting,
+            unpacking: Unpacking::Fitting,
+            attention: TensorOp::Wgmma,
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::{Pairing, ProductTile};
 
-use crate::base::Base;
 use crate::{Config, Lora, Training};
 
 /// What tensors are in memory between the kernels of a step.
@@ -93,28 +92,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns settings for adapters on a frozen model.
-    ///
-    /// The defaults are those of [`Training`], micro-batches of up to 1,024 tokens, the logits of 512 tokens in memory at
-    /// the same time, nothing computed again, one graph launch for a micro-batch, and `f32`, which every device supports.
-    /// Change a field of the result to change a setting.
-    pub fn new(base: &Base, lora: Lora) -> Settings {
-        Settings {
-            config: base.config.clone(),
-            lora,
-            training: Training::default(),
-            pairing: base.pairing,
-            tokens: 1024,
-            head_chunk: 512,
-            recomputation: Recomputation::None,
-            launch: Launch::Graph,
-            precision: Precision::F32,
-            tiles: Tiles::Fitting,
-            unpacking: Unpacking::Fitting,
-            attention: TensorOp::Wgmma,
-        }
-    }
-
     /// Tokens that have logits at once.
     pub(super) fn chunk(&self) -> u32 {
         self.head_chunk.min(self.tokens) as u32
