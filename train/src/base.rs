@@ -9,12 +9,13 @@ use warpwright_engine::adapter::Formats;
 pub use warpwright_engine::model::Absmax;
 use warpwright_engine::model::{Block, Weight};
 use warpwright_engine::{Model, Outline};
+use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::nested;
 use warpwright_kernels::train::nf4::{self, Nf4};
 use warpwright_kernels::{Format, Pairing};
 
 use crate::step::{Launch, Matrix, Precision, Recomputation, Settings, Tiles, Unpacking};
-use crate::{Config, Error, LayerWeights, Lora, TensorOp, Training, Weights};
+use crate::{Config, Error, LayerWeights, Lora, Training, Weights};
 
 /// What becomes of the projections' weights.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
