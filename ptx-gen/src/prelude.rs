@@ -1,7 +1,7 @@
 //! The names that most kernels need, for import as a whole: `use ptx_gen::prelude::*;`.
 //!
 //! The prelude has the traits and types of a [`KernelDef`], the macro [`args!`](crate::args), values, pointers and
-//! [`print`]. Names for special tasks, for example [`Mbarrier`](crate::Mbarrier) or [`Tile`](crate::Tile), are only in the
+//! [`print()`]. Names for special tasks, for example [`Mbarrier`](crate::Mbarrier) or [`Tile`](crate::Tile), are only in the
 //! root of the crate.
 //!
 //! No name of this crate is a name of the standard prelude. The prelude of `warpwright-driver` can be imported in the same
