@@ -70,11 +70,19 @@ fn check(args: &Args) -> Result<(), Failure> {
 }
 
 impl Args {
-    /// The output, if it is a file that may be written.
+    /// Returns the output, or an error if it must not be written.
     fn file(&self) -> Result<Output<'_>, Failure> {
         let inputs = vec![("model", self.model.path()?), ("adapter", &self.adapter)];
         let out = Output { option: "--out", path: &self.out, inputs, content: Content::Bytes };
-        out.check().map(|()| out)
+        out.check()?;
+        // A merged model may be the only copy of long work, so it is never replaced. Devices and pipes are no such copy.
+        if self.out.is_file() {
+            return Err(Failure::Input(format!(
+                "--out {} exists; name another file, or remove it first",
+                self.out.display()
+            )));
+        }
+        Ok(out)
     }
 
     fn open(&self) -> Result<Model, Failure> {

@@ -255,3 +255,14 @@ fn a_signal_leaves_no_half_folder() {
     assert_eq!((end.code, end.err.as_str()), (Some(143), ""));
     assert_eq!(bench.names(""), ["adapter", "model"]);
 }
+
+#[test]
+fn a_file_that_exists_is_not_replaced() {
+    let bench = Bench::new();
+    let [adapter, out] = [bench.text("adapter"), bench.text("kept.gguf")];
+    fs::write(&out, "kept").expect("a file for a test");
+    let end = run(&["merge", GGUF, &adapter, "--out", &out]);
+    let err = format!("error: --out {out} exists; name another file, or remove it first\n");
+    assert_eq!((end.code, end.err), (Some(2), err));
+    assert_eq!(fs::read_to_string(&out).expect("it is there"), "kept");
+}
