@@ -38,7 +38,7 @@ enum Value {
 
 #[derive(Clone, Copy)]
 enum Meaning {
-    /// The same as an option of this program.
+    /// An option of this program with the same meaning.
     Option(&'static str),
     /// A repository of the Hugging Face hub: the value of this option with `hf:` before it.
     Hub(&'static str),

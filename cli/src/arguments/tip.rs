@@ -58,7 +58,7 @@ const COMMANDS: [(&[&str], Instead); 17] = [
     ),
 ];
 
-/// What to use instead of a command.
+/// The command to use instead.
 #[derive(Clone, Copy)]
 enum Instead {
     /// This command.

@@ -33,7 +33,7 @@ pub(super) enum Checksum {
     Unknown(String),
 }
 
-/// What is needed to load a file.
+/// The means to load a file.
 pub(super) struct RemoteFile {
     pub(super) name: String,
     pub(super) size: u64,

@@ -32,14 +32,14 @@ pub(super) enum Command {
     Exit,
 }
 
-/// What becomes of a file that exists.
+/// The treatment of a file that exists.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(super) enum Existing {
     Refused,
     Replaced,
 }
 
-/// What follows the name of a command.
+/// The text after the name of a command.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(super) enum Operand {
     None,

@@ -12,7 +12,7 @@ use rustyline::{Context, Helper};
 use super::command::{self, Operand};
 use super::parameter;
 
-/// What the editor of lines asks while a line is typed.
+/// The questions of the line editor while a line is typed.
 pub(super) struct ChatHelper;
 
 impl Helper for ChatHelper {}

@@ -34,7 +34,7 @@ pub(super) enum Input {
     Pipe,
 }
 
-/// What an editor shows before a line, and before another line of the same message.
+/// The prompts of the line editor: before a message, and before its further lines.
 const PROMPT: &str = "> ";
 const MORE: &str = "... ";
 /// Begins and ends a message of several lines, as in ollama.

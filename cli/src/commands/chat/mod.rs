@@ -32,7 +32,7 @@ use session::{Engine, Limits, Session, Voice};
 pub(crate) struct Args {
     #[command(flatten)]
     generate: GenerateArgs,
-    /// Largest number of tokens in an answer; -1 is no limit
+    /// Largest number of tokens in an answer; -1 means without a limit
     #[arg(
         short,
         long = "n-predict",

@@ -103,7 +103,7 @@ fn first_word(text: &str) -> (&str, &str) {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Parameters {
     pub(super) sampling: Sampling,
-    /// The largest number of tokens in an answer; `None` is no limit.
+    /// The largest number of tokens in an answer; `None` means without a limit.
     pub(super) tokens: Option<u32>,
 }
 
